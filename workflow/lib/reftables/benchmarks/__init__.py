@@ -1,0 +1,1 @@
+"""Benchmark sources: the files of a benchmark to truth rows and request texts, one module a source."""

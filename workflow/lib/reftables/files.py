@@ -1,0 +1,197 @@
+"""The files between the stages: truth, requests and predictions, read strictly and written atomically."""
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from reftables.errors import DataError, preview
+from reftables.rows import Prediction, Request, Status, TruthRow
+
+IMAGE_TAG = "[image]"
+TAB = "<tab>"  # five literal characters, as fairseq's reader wants them
+VERBATIM_PROMPT = "kosmos"  # the one prompt family whose request texts are never escaped
+
+
+def write_atomically(path: str | Path, content: str | bytes) -> None:
+    """Write `content` (text as UTF-8, line ends untouched) under a temporary name, sync it and rename it."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = content.encode("utf-8") if isinstance(content, str) else content
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(0o666 & ~_umask())
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def read_text(path: str | Path) -> str:
+    """The whole file as UTF-8 text, line ends as stored."""
+    try:
+        return Path(path).read_bytes().decode("utf-8")
+    except FileNotFoundError as error:
+        raise DataError(f"{path}: no such file") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not UTF-8 at byte {error.start:,}") from error
+
+
+def read_lines(path: str | Path) -> list[str]:
+    r"""The lines of a text file, which end at `\n` only: captions may hold other line separators."""
+    lines = read_text(path).split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    return lines
+
+
+def dump_json(value: object) -> str:
+    """One line of JSON: keys in given order, non-ASCII as it is, NaN and infinity refused."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def read_jsonl(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(line number from 1, object) of each non-blank line of a JSON Lines file."""
+    for number, line in enumerate(read_lines(path), start=1):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line, parse_constant=_refuse_constant)
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{path}: line {number:,} is not JSON: {error}") from error
+        if not isinstance(value, dict):
+            raise DataError(f"{path}: line {number:,} is not a JSON object")
+        yield number, value
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a number")
+
+
+def write_jsonl(path: str | Path, rows: Iterable[dict[str, Any]]) -> None:
+    """Write one object a line."""
+    write_atomically(path, "".join(f"{dump_json(row)}\n" for row in rows))
+
+
+def read_truth(path: str | Path) -> list[TruthRow]:
+    """The rows of a truth file; the id of a row is its line number from 0.
+
+    An object with several expressions has its mask in the first of their rows; the others say
+    `mask_of` (that row's id) and get the very same mask here.
+    """
+    rows = [row for _, row in read_jsonl(path)]
+    wrong = [line for line, row in enumerate(rows) if row.get("id") != line]
+    if wrong:
+        raise DataError(f"{path}: ids are not the line numbers (first at line {wrong[0] + 1:,}). Make it anew.")
+    for row in rows:
+        if "mask_of" in row:
+            row["mask"] = rows[row["mask_of"]]["mask"]
+    return rows
+
+
+def format_request(image: str, text: str, *, prompt: str) -> str:
+    r"""One request line. Kosmos texts stand as they are; in all others `\` is `\\` and a line feed `\n`."""
+    if prompt != VERBATIM_PROMPT:
+        text = text.replace("\\", "\\\\").replace("\n", "\\n")
+    return f"{IMAGE_TAG}{image}{TAB}{text}"
+
+
+def parse_request(line: str, number: int, *, prompt: str) -> Request:
+    """The request of line `number` (from 0) of a request file; ValueError where it is none."""
+    image, tab, text = line.removeprefix(IMAGE_TAG).partition(TAB)
+    if not line.startswith(IMAGE_TAG) or not tab:
+        raise ValueError(f"a request reads {IMAGE_TAG}PATH{TAB}TEXT, this one {line[:80]!r}")
+    return Request(number, image, text if prompt == VERBATIM_PROMPT else _unescape(text))
+
+
+def _unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
+    return text.replace("\\\\", "\0").replace("\\n", "\n").replace("\0", "\\")
+
+
+def read_requests(path: str | Path, *, prompt: str) -> list[Request]:
+    """All requests of a file."""
+    requests = []
+    for number, line in enumerate(read_lines(path)):
+        try:
+            requests.append(parse_request(line, number, prompt=prompt))
+        except ValueError as error:
+            raise DataError(f"{path}: line {number + 1:,}: {error}") from error
+    return requests
+
+
+_OPTIONAL = tuple(field.name for field in fields(Prediction) if field.name not in {"id", "status"})
+
+
+def prediction_row(prediction: Prediction) -> dict[str, Any]:
+    """`prediction` as the object of its line; what is None is left out."""
+    row: dict[str, Any] = {"id": prediction.id, "status": str(prediction.status)}
+    for name in _OPTIONAL:
+        value = getattr(prediction, name)
+        if value is not None:
+            row[name] = list(value) if name == "image_size" else value
+    return row
+
+
+def write_predictions(path: str | Path, predictions: Iterable[Prediction]) -> None:
+    """Write a prediction file, sorted by id."""
+    write_jsonl(path, (prediction_row(p) for p in sorted(predictions, key=lambda p: p.id)))
+
+
+def read_predictions(path: str | Path, *, expected: Sequence[int]) -> list[Prediction]:
+    """The predictions of a file, sorted by id; their ids must be exactly `expected`.
+
+    `infer` writes every expected id, also those that are missing or failed, so a gap here means a
+    damaged file (say, one kept with --keep-incomplete).
+    """
+    predictions = []
+    for number, row in read_jsonl(path):
+        try:
+            size = row.get("image_size")
+            predictions.append(
+                Prediction(
+                    id=row["id"],
+                    status=Status(row["status"]),
+                    text=row.get("text"),
+                    rle=row.get("rle"),
+                    no_target=row.get("no_target"),
+                    image_size=None if size is None else (size[0], size[1]),
+                    finish_reason=row.get("finish_reason"),
+                    tokens_in=row.get("tokens_in"),
+                    tokens_out=row.get("tokens_out"),
+                )
+            )
+        except (KeyError, ValueError, TypeError, IndexError) as error:
+            raise DataError(f"{path}: line {number:,} is no prediction: {error!r}") from error
+    check_ids(path, [prediction.id for prediction in predictions], expected)
+    return sorted(predictions, key=lambda prediction: prediction.id)
+
+
+def check_ids(path: str | Path, found: Sequence[int], expected: Sequence[int]) -> None:
+    """Refuse ids that are not exactly `expected`, each once, in any order."""
+    known, seen = set(expected), set(found)
+    if len(seen) < len(found):
+        counted: set[int] = set()
+        twice = sorted({i for i in found if i in counted or counted.add(i)})  # type: ignore[func-returns-value]
+        raise DataError(f"{path}: ids {preview(twice)} stand more than once. Remove the file and run again.")
+    if unknown := sorted(seen - known, key=str):
+        raise DataError(f"{path}: unknown ids {preview(unknown)}. Remove the file and run again.")
+    if missing := sorted(known - seen):
+        raise DataError(
+            f"{path}: {len(seen):,} of {len(known):,} samples are there, missing ids {preview(missing)}. "
+            "Remove the file and run again."
+        )

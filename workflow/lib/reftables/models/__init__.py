@@ -1,0 +1,1 @@
+"""Model backends: requests to predictions, one module a backend."""

@@ -1,0 +1,1 @@
+"""Scoring: truth and predictions of one split to scores, one module a task."""
