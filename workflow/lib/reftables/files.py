@@ -2,8 +2,9 @@
 
 import json
 import os
+import re
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from reftables.rows import Prediction, Request, Status, TruthRow
 
 IMAGE_TAG = "[image]"
 TAB = "<tab>"  # five literal characters, as fairseq's reader wants them
+_ESCAPED = re.compile(r"\\([\\n])")
 VERBATIM_PROMPT = "kosmos"  # the one prompt family whose request texts are never escaped
 
 
@@ -46,6 +48,8 @@ def read_text(path: str | Path) -> str:
         return Path(path).read_bytes().decode("utf-8")
     except FileNotFoundError as error:
         raise DataError(f"{path}: no such file") from error
+    except IsADirectoryError as error:
+        raise DataError(f"{path}: a folder, not a file") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not UTF-8 at byte {error.start:,}") from error
 
@@ -61,6 +65,16 @@ def read_lines(path: str | Path) -> list[str]:
 def dump_json(value: object) -> str:
     """One line of JSON: keys in given order, non-ASCII as it is, NaN and infinity refused."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def canonical_json(value: object) -> str:
+    """The one JSON text that stands for `value`: keys sorted, no blanks."""
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def pretty_json(value: object) -> str:
+    """`value` as JSON that is pleasant to read and to compare by line."""
+    return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def read_jsonl(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -118,9 +132,7 @@ def parse_request(line: str, number: int, *, prompt: str) -> Request:
 
 
 def _unescape(text: str) -> str:
-    if "\\" not in text:
-        return text
-    return text.replace("\\\\", "\0").replace("\\n", "\n").replace("\0", "\\")
+    return _ESCAPED.sub(lambda match: "\n" if match[1] == "n" else "\\", text)
 
 
 def read_requests(path: str | Path, *, prompt: str) -> list[Request]:
@@ -147,6 +159,22 @@ def prediction_row(prediction: Prediction) -> dict[str, Any]:
     return row
 
 
+def parse_prediction(row: Mapping[str, Any]) -> Prediction:
+    """The prediction of a row; KeyError, ValueError, TypeError or IndexError where it is none."""
+    size = row.get("image_size")
+    return Prediction(
+        id=row["id"],
+        status=Status(row["status"]),
+        text=row.get("text"),
+        rle=row.get("rle"),
+        no_target=row.get("no_target"),
+        image_size=None if size is None else (size[0], size[1]),
+        finish_reason=row.get("finish_reason"),
+        tokens_in=row.get("tokens_in"),
+        tokens_out=row.get("tokens_out"),
+    )
+
+
 def write_predictions(path: str | Path, predictions: Iterable[Prediction]) -> None:
     """Write a prediction file, sorted by id."""
     write_jsonl(path, (prediction_row(p) for p in sorted(predictions, key=lambda p: p.id)))
@@ -161,20 +189,7 @@ def read_predictions(path: str | Path, *, expected: Sequence[int]) -> list[Predi
     predictions = []
     for number, row in read_jsonl(path):
         try:
-            size = row.get("image_size")
-            predictions.append(
-                Prediction(
-                    id=row["id"],
-                    status=Status(row["status"]),
-                    text=row.get("text"),
-                    rle=row.get("rle"),
-                    no_target=row.get("no_target"),
-                    image_size=None if size is None else (size[0], size[1]),
-                    finish_reason=row.get("finish_reason"),
-                    tokens_in=row.get("tokens_in"),
-                    tokens_out=row.get("tokens_out"),
-                )
-            )
+            predictions.append(parse_prediction(row))
         except (KeyError, ValueError, TypeError, IndexError) as error:
             raise DataError(f"{path}: line {number:,} is no prediction: {error!r}") from error
     check_ids(path, [prediction.id for prediction in predictions], expected)

@@ -1,5 +1,6 @@
 """The rows that pass between the stages, and the closed sets of words in them."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -73,6 +74,18 @@ class AnswerFormat:
     order: Order | None
     prompt: str
     grid: int | None
+
+
+def parse_answer_format(text: str) -> AnswerFormat:
+    """The answer format whose fields are the JSON object `text`."""
+    entry = json.loads(text)
+    return AnswerFormat(
+        notation=Notation(entry["notation"]),
+        coordinates=Coordinates(entry["coordinates"]) if entry["coordinates"] else None,
+        order=Order(entry["order"]) if entry["order"] else None,
+        prompt=entry["prompt"],
+        grid=entry["grid"],
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,154 @@
+"""Truth, request and prediction files: strict in, atomic out."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reftables.errors import DataError, preview
+from reftables.files import (
+    canonical_json,
+    check_ids,
+    format_request,
+    parse_request,
+    read_jsonl,
+    read_lines,
+    read_predictions,
+    read_requests,
+    read_truth,
+    write_atomically,
+    write_jsonl,
+    write_predictions,
+)
+from reftables.rows import Prediction, Status, limited
+
+
+def test_failed_write_leaves_the_old_file_and_no_temporary_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "file.txt"
+    target.write_text("old")
+
+    def full_disk(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full_disk)
+    with pytest.raises(OSError, match="No space"):
+        write_atomically(target, "new")
+    assert [path.name for path in tmp_path.iterdir()] == ["file.txt"]
+    assert target.read_text() == "old"
+
+
+def test_written_file_gets_the_mode_of_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        write_atomically(tmp_path / "file.txt", "text")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "file.txt").stat().st_mode & 0o777 == 0o644
+
+
+def test_lines_end_at_line_feeds_only(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes("a\u2028b\rc\x85d\ne\n".encode())
+    assert read_lines(tmp_path / "file") == ["a\u2028b\rc\x85d", "e"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'{"id": 0}\n{"id": ', "line 2 is not JSON"),
+        (b"[1]\n", "line 1 is not a JSON object"),
+        (b'{"value": NaN}\n', "NaN is not a number"),
+        (b'{"text": "\xff"}\n', "not UTF-8 at byte 10"),
+    ],
+    ids=["cut", "no object", "not a number", "not UTF-8"],
+)
+def test_bad_json_lines_name_file_and_line(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=message) as caught:
+        list(read_jsonl(path))
+    assert str(path) in str(caught.value)
+
+
+def test_truth_whose_ids_are_not_line_numbers_is_refused(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "truth.jsonl", [{"id": 0}, {"id": 2}])
+    with pytest.raises(DataError, match=r"ids are not the line numbers \(first at line 2\)"):
+        read_truth(tmp_path / "truth.jsonl")
+
+
+def test_expressions_of_one_object_share_its_mask(tmp_path: Path) -> None:
+    mask = {"size": [2, 2], "counts": "04"}
+    write_jsonl(tmp_path / "truth.jsonl", [{"id": 0, "mask": mask}, {"id": 1, "mask_of": 0}])
+    first, second = read_truth(tmp_path / "truth.jsonl")
+    assert second["mask"] is first["mask"]
+
+
+@given(text=st.text(), prompt=st.sampled_from(["plain", "surds"]))
+def test_escaped_requests_come_back_as_they_were(text: str, prompt: str) -> None:
+    line = format_request("images/1.jpg", text, prompt=prompt)
+    assert "\n" not in line
+    assert parse_request(line, 3, prompt=prompt).text == text
+
+
+def test_kosmos_requests_are_never_unescaped() -> None:
+    line = format_request("i.jpg", "a \\n b", prompt="kosmos")
+    assert line == "[image]i.jpg<tab>a \\n b"
+    assert parse_request(line, 0, prompt="kosmos").text == "a \\n b"
+
+
+def test_line_that_is_no_request_is_named(tmp_path: Path) -> None:
+    (tmp_path / "requests.locout").write_text("[image]a.jpg<tab>x\na.jpg\ty\n")
+    with pytest.raises(DataError, match="line 2: a request reads"):
+        read_requests(tmp_path / "requests.locout", prompt="plain")
+
+
+PREDICTIONS = [
+    Prediction(id=1, status=Status.OK, text="a", image_size=(640, 480), tokens_in=3, tokens_out=1),
+    Prediction(id=0, status=Status.MISSING),
+    Prediction(id=2, status=Status.OK, rle={"size": [1, 1], "counts": "01"}, no_target=False, finish_reason="stop"),
+]
+
+
+def test_predictions_come_back_sorted_by_id(tmp_path: Path) -> None:
+    write_predictions(tmp_path / "p.jsonl", PREDICTIONS)
+    assert read_predictions(tmp_path / "p.jsonl", expected=[0, 1, 2]) == sorted(PREDICTIONS, key=lambda p: p.id)
+
+
+@pytest.mark.parametrize(
+    ("expected", "message"),
+    [
+        ([0, 1, 2, 3], "3 of 4 samples are there, missing ids 3"),
+        ([0, 1], "unknown ids 2"),
+    ],
+    ids=["half a file", "too many"],
+)
+def test_prediction_file_with_other_ids_is_refused(tmp_path: Path, expected: list[int], message: str) -> None:
+    write_predictions(tmp_path / "p.jsonl", PREDICTIONS)
+    with pytest.raises(DataError, match=message):
+        read_predictions(tmp_path / "p.jsonl", expected=expected)
+
+
+def test_repeated_ids_are_named() -> None:
+    with pytest.raises(DataError, match="ids 2 stand more than once"):
+        check_ids("file", [0, 2, 2], [0, 2])
+
+
+def test_prediction_with_unknown_status_is_named(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "p.jsonl", [{"id": 0, "status": "fine"}])
+    with pytest.raises(DataError, match="line 1 is no prediction: ValueError"):
+        read_predictions(tmp_path / "p.jsonl", expected=[0])
+
+
+def test_canonical_json_ignores_the_order_of_keys() -> None:
+    assert canonical_json({"b": 1, "a": [2]}) == canonical_json({"a": [2], "b": 1}) == '{"a":[2],"b":1}'
+
+
+def test_preview_says_how_many_more() -> None:
+    assert preview(range(8)) == "0, 1, 2, 3, 4 and 3 more"
+
+
+@pytest.mark.parametrize(("limit", "kept"), [(None, 6), (2, 2), (3, 4), (9, 6)])
+def test_limit_never_cuts_a_unit_in_two(limit: int | None, kept: int) -> None:
+    rows = [{"id": i, "unit": i // 2} for i in range(6)]
+    assert len(limited(rows, limit)) == kept

@@ -1,0 +1,41 @@
+"""Typed access to the records of annotation files, with errors that name the record."""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from reftables.errors import DataError
+
+T = TypeVar("T")
+
+_KINDS = {int: "an integer", str: "a text", list: "a list", dict: "an object", bool: "true or false"}
+
+
+def as_record(value: object, where: str) -> dict[str, Any]:
+    """`value`, which must be an object."""
+    if type(value) is not dict:
+        raise DataError(f"{where} is {_shown(value)}, not an object")
+    return value
+
+
+def field(record: Mapping[str, Any], name: str, kind: type[T], where: str) -> T:
+    """`record[name]`, which must be of exactly the type `kind`: a boolean is no integer."""
+    if name not in record:
+        raise DataError(f"{where} has no `{name}`; its keys are {', '.join(map(str, record)) or 'none'}")
+    value = record[name]
+    if type(value) is not kind:
+        raise DataError(f"{where}: `{name}` is {_shown(value)}, not {_KINDS[kind]}")
+    return value
+
+
+def text_field(record: Mapping[str, Any], name: str, where: str) -> str:
+    """A text that UTF-8 can write: JSON and pickles can hold half of a surrogate pair, which no file can."""
+    text = field(record, name, str, where)
+    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+        raise DataError(f"{where}: `{name}` holds half of a surrogate pair: {text!a}")
+    return text
+
+
+def _shown(value: object) -> str:
+    """The start of a value's `repr`: a whole segmentation would hide the message."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
