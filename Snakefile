@@ -1,0 +1,41 @@
+"""reftables: the evaluation tables of visual-grounding papers, ours beside the published.
+
+Read in this order: config/config.yaml (what is run), workflow/rules/common.smk (what every rule
+shares), then the rules in the order of the data: sample, convert, infer, score, tables.
+"""
+
+from snakemake.utils import min_version
+
+min_version("9.27")
+
+
+configfile: workflow.source_path("config/config.yaml")
+
+
+report: "workflow/report/workflow.rst"
+
+
+include: "workflow/rules/common.smk"
+include: "workflow/rules/sample.smk"
+include: "workflow/rules/convert.smk"
+include: "workflow/rules/infer.smk"
+include: "workflow/rules/score.smk"
+include: "workflow/rules/tables.smk"
+include: "workflow/rules/plan.smk"
+
+
+localrules:
+    all,
+    plan,
+    sample,
+    truth,
+    requests,
+    manifest,
+    score,
+    tables,
+
+
+rule all:
+    default_target: True
+    input:
+        rules.tables.output,

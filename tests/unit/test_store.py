@@ -1,0 +1,146 @@
+"""The store: nothing that was paid for is lost, nothing is asked twice."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from reftables.errors import DataError
+from reftables.models.job import Job
+from reftables.rows import AnswerFormat, Notation, Prediction, Request, Status, Task
+from reftables.stages.infer import predict_through_store, refuse_errors
+from reftables.store import Store, key_of, locked
+
+FORM = AnswerFormat(notation=Notation.KOSMOS, coordinates=None, order=None, prompt="kosmos", grid=32)
+JOB = Job(model="m", benchmark="b", split="val", task=Task.BOXES, form=FORM, identity={"backend": "fake"}, execution={})
+REQUESTS = [
+    Request(0, "a.jpg", "cat"),
+    Request(1, "a.jpg", "dog"),
+    Request(2, "a.jpg", "cat"),
+    Request(3, "b.jpg", "cat"),
+]
+DIGESTS = {"a.jpg": "1-aa", "b.jpg": "2-bb"}
+
+
+class Backend:
+    """Answers with the request's text, counts what it is asked, and breaks off after `dies_after` answers."""
+
+    def __init__(self, dies_after: int | None = None, fails_on: Sequence[int] = ()) -> None:
+        self.asked: list[int] = []
+        self._dies_after = dies_after
+        self._fails_on = fails_on
+
+    @staticmethod
+    def decides(request: Request, job: Job, image_digest: str) -> dict[str, Any]:
+        return {"text": request.text, "image": image_digest, "model": job.identity}
+
+    def predict(self, requests: Sequence[Request], job: Job) -> Iterator[Prediction]:
+        for request in requests:
+            if len(self.asked) == self._dies_after:
+                raise KeyboardInterrupt
+            self.asked.append(request.id)
+            if request.id in self._fails_on:
+                yield Prediction(id=request.id, status=Status.ERROR, finish_reason="500")
+            else:
+                yield Prediction(id=request.id, status=Status.OK, text=f"{request.image} {request.text}")
+
+
+def predict(backend: Backend, folder: Path, requests: Sequence[Request] = REQUESTS) -> list[Prediction]:
+    module = SimpleNamespace(decides=backend.decides, predict=backend.predict)
+    return predict_through_store(module, requests, JOB, DIGESTS, folder)  # type: ignore[arg-type]
+
+
+def test_identical_requests_are_asked_once_and_answered_each(tmp_path: Path) -> None:
+    backend = Backend()
+    predictions = predict(backend, tmp_path)
+    assert backend.asked == [0, 1, 3]
+    assert [(p.id, p.text) for p in predictions] == [
+        (0, "a.jpg cat"),
+        (1, "a.jpg dog"),
+        (2, "a.jpg cat"),
+        (3, "b.jpg cat"),
+    ]
+
+
+def test_a_second_run_asks_nothing(tmp_path: Path) -> None:
+    first = predict(Backend(), tmp_path)
+    again = Backend()
+    assert predict(again, tmp_path) == first
+    assert again.asked == []
+
+
+def test_a_crash_costs_only_what_was_not_answered(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        predict(Backend(dies_after=2), tmp_path)
+    again = Backend()
+    predict(again, tmp_path)
+    assert again.asked == [3]
+
+
+def test_a_torn_last_line_costs_that_answer_and_spoils_no_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    predict(Backend(), tmp_path)
+    path = tmp_path / "val.0-of-1.jsonl"
+    path.write_bytes(path.read_bytes()[:-9])
+    torn, after = Backend(), Backend()
+    complete = predict(torn, tmp_path)
+    assert torn.asked == [3]
+    assert predict(after, tmp_path) == complete
+    assert after.asked == []
+    assert "1 torn line(s) passed over" in capsys.readouterr().err
+
+
+def test_answers_of_all_writers_count(tmp_path: Path) -> None:
+    predict(Backend(), tmp_path)
+    (tmp_path / "val.0-of-1.jsonl").rename(tmp_path / "val.1-of-4.jsonl")
+    again = Backend()
+    predict(again, tmp_path)
+    assert again.asked == []
+
+
+def test_a_split_whose_name_begins_alike_has_its_own_answers(tmp_path: Path) -> None:
+    predict(Backend(), tmp_path)
+    (tmp_path / "val.0-of-1.jsonl").rename(tmp_path / "val2.0-of-1.jsonl")
+    again = Backend()
+    predict(again, tmp_path)
+    assert again.asked == [0, 1, 3]
+
+
+def test_errors_are_never_stored_and_asked_again(tmp_path: Path) -> None:
+    predictions = predict(Backend(fails_on=[1]), tmp_path)
+    assert [p.status for p in predictions] == [Status.OK, Status.ERROR, Status.OK, Status.OK]
+    with pytest.raises(DataError, match=r"m on b/val: 1 of 4 requests failed \(500\), ids 1. Run again"):
+        refuse_errors(predictions, JOB)
+    again = Backend()
+    predict(again, tmp_path)
+    assert again.asked == [1]
+
+
+def test_an_error_cannot_be_appended(tmp_path: Path) -> None:
+    with Store(tmp_path, "val", "0-of-1") as store, pytest.raises(ValueError, match="never stored"):
+        store.append("key", Prediction(id=0, status=Status.ERROR))
+
+
+def test_a_second_job_waits_for_the_lock_and_then_answers_from_the_store(tmp_path: Path) -> None:
+    started, second = threading.Event(), Backend()
+
+    def other_job() -> None:
+        started.set()
+        predict(second, tmp_path)
+
+    with locked(tmp_path, "val.0-of-1"):
+        thread = threading.Thread(target=other_job)
+        thread.start()
+        started.wait()
+        thread.join(timeout=0.3)
+        assert thread.is_alive()
+        with Store(tmp_path, "val", "0-of-1") as store:
+            for request in REQUESTS:
+                key = key_of({"backend": "fake", **second.decides(request, JOB, DIGESTS[request.image])})
+                store.append(key, Prediction(id=request.id, status=Status.OK, text="first"))
+    thread.join(timeout=10)
+    assert second.asked == []

@@ -1,0 +1,335 @@
+"""The configuration: checked against its schema and across its fields, as objects the workflow asks."""
+
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+
+import yaml
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import best_match
+
+from reftables import paths
+from reftables.benchmarks import SOURCES
+from reftables.benchmarks.official import why_custom
+from reftables.errors import ConfigError
+from reftables.models import BACKENDS
+from reftables.paths import fill
+from reftables.rows import AnswerFormat, Coordinates, Notation, Order, Task
+
+T = TypeVar("T")
+
+SCHEMA = Path(__file__).parents[2] / "schemas" / "config.schema.yaml"
+
+_BOX_NOTATIONS = {Notation.KOSMOS, Notation.JSON, Notation.BRACKETS, Notation.TUPLES, Notation.GEMINI}
+NOTATIONS = {
+    Task.BOXES: _BOX_NOTATIONS,
+    Task.POINTS: _BOX_NOTATIONS | {Notation.MOLMO},
+    Task.ANSWERS: {Notation.SURDS},
+    Task.MASKS: _BOX_NOTATIONS | {Notation.RLE},  # a box fills its own mask: a named baseline
+}
+# What a notation fixes by itself: (coordinates, order).
+FIXED: Mapping[Notation, tuple[Coordinates | None, Order | None]] = {
+    Notation.KOSMOS: (None, None),
+    Notation.SURDS: (None, None),
+    Notation.RLE: (None, None),
+    Notation.MOLMO: (Coordinates.PERCENT, Order.XY),
+    Notation.GEMINI: (Coordinates.PER_MILLE, Order.YX),
+}
+KOSMOS_GRID = 32
+POINT_PROMPTS = {
+    Notation.TUPLES: "roborefer",
+    Notation.MOLMO: "molmo",
+    Notation.GEMINI: "gemini",
+    Notation.JSON: "qwen",
+}
+SCORING_OPTIONS: Mapping[Task, set[str]] = {Task.MASKS: {"strict", "eval_size"}}
+COMMON_BENCHMARK_KEYS = {"task", "source", "splits", "folders", "scoring"}
+COMMON_EXEC_KEYS = {"threads", "gpu", "mem_mb", "runtime", "api_slots", "env"}
+
+
+def fill_all(settings: Mapping[str, Any], **names: str) -> dict[str, Any]:
+    """`settings` with every text value filled."""
+    return {key: fill(value, **names) if isinstance(value, str) else value for key, value in settings.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Benchmark:
+    """One benchmark of the registry."""
+
+    name: str
+    task: Task
+    source: str
+    splits: Mapping[str, int | None]
+    folders: Mapping[str, str]
+    scoring: Mapping[str, Any]
+    own: Mapping[str, Any]  # the source's own keys, templates unfilled
+
+    @property
+    def module(self) -> ModuleType:
+        return import_module(f"reftables.benchmarks.{self.source}")
+
+    def settings(self, split: str) -> dict[str, Any]:
+        """The source's own keys for one split."""
+        return fill_all(self.own, benchmark=self.name, split=self.folders.get(split, split))
+
+    def image_root(self, split: str) -> str:
+        """The folder that the image paths of the truth are relative to."""
+        return str(self.module.image_root(self.settings(split), split))
+
+    def custom(self, split: str) -> str | None:
+        """Why the split is not the official one, None where it is."""
+        return why_custom(self.name, self.task, self.source, split, self.splits[split])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """One model of the registry."""
+
+    name: str
+    identity: Mapping[str, Any]
+    execution: Mapping[str, Any]
+    formats: Mapping[Task, AnswerFormat]
+    benchmarks: tuple[str, ...] | None
+    published: str | None
+    partial: bool
+
+    @property
+    def backend(self) -> str:
+        return str(self.identity["backend"])
+
+    @property
+    def module(self) -> ModuleType:
+        return import_module(f"reftables.models.{self.backend}")
+
+    def answers(self, benchmark: Benchmark) -> bool:
+        """Whether the model is evaluated on `benchmark`."""
+        return benchmark.task in self.formats and (self.benchmarks is None or benchmark.name in self.benchmarks)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One model on one split: what is predicted, scored and shown together."""
+
+    model: Model
+    benchmark: Benchmark
+    split: str
+
+    @property
+    def form(self) -> AnswerFormat:
+        return self.model.formats[self.benchmark.task]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """The whole configuration; `models` and `benchmarks` are the selected ones, in the order of `run`."""
+
+    sample: Mapping[str, Any]
+    benchmarks: Mapping[str, Benchmark]
+    models: Mapping[str, Model]
+    tables: Mapping[str, Mapping[str, Any]]
+    limit: int | None
+
+    def manifest(self, cell: Cell) -> tuple[str, str] | tuple[None, None]:
+        """(manifest, folder its names are relative to) of the images a model opens; nothing where it opens none."""
+        if not cell.model.module.LOOKS:
+            return None, None
+        root = cell.benchmark.image_root(cell.split)
+        drawn = str(self.sample["folder"])
+        if root.startswith(f"{drawn}/"):
+            return f"{drawn}/manifest.tsv", drawn
+        return paths.MANIFEST.format(benchmark=cell.benchmark.name, split=cell.split), root
+
+    def cells(self) -> Iterator[Cell]:
+        """Every selected model on every split of every selected benchmark it answers."""
+        for model in self.models.values():
+            for benchmark in self.benchmarks.values():
+                if model.answers(benchmark):
+                    for split in benchmark.splits:
+                        yield Cell(model, benchmark, split)
+
+
+def load(raw: Mapping[str, Any]) -> Config:
+    """Check `raw` and build the configuration; ConfigError names the key at fault."""
+    checked = _validated(raw)
+    benchmarks = {name: _benchmark(name, entry) for name, entry in checked["benchmarks"].items()}
+    models = {name: _model(name, entry, benchmarks) for name, entry in checked["models"].items()}
+    run = checked["run"]
+    selected = Config(
+        sample=checked["sample"],
+        benchmarks={name: _known(benchmarks, name, "run.benchmarks") for name in run["benchmarks"]},
+        models={name: _known(models, name, "run.models") for name in run["models"]},
+        tables=checked["tables"],
+        limit=run["limit"],
+    )
+    _check_pairs(selected)
+    _check_tables(selected.tables, benchmarks)
+    return selected
+
+
+def _known(registry: Mapping[str, T], name: str, key: str) -> T:
+    if name not in registry:
+        raise ConfigError(f"{key}: {name!r} is not in the registry; it has {', '.join(sorted(registry))}")
+    return registry[name]
+
+
+def _validated(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of `raw` with the schema's defaults, or one error that names the key."""
+    schema = _schema()
+    config = copy.deepcopy(dict(raw))
+    error = best_match(Draft202012Validator(schema).iter_errors(config))
+    if error is not None:
+        key = ".".join(str(part) for part in error.absolute_path) or "config"
+        raise ConfigError(f"{key}: {error.message}")
+    _add_defaults(schema, config)
+    return config
+
+
+@cache
+def _schema() -> dict[str, Any]:
+    schema: dict[str, Any] = yaml.safe_load(SCHEMA.read_text(encoding="utf-8"))
+    return schema
+
+
+def _add_defaults(schema: Mapping[str, Any], value: Any) -> None:
+    """Set what `value` lacks and the schema has a default for, in place and all the way down."""
+    if not isinstance(value, dict):
+        return
+    properties = schema.get("properties", {})
+    for name, part in properties.items():
+        if "default" in part:
+            value.setdefault(name, copy.deepcopy(part["default"]))
+        if name in value:
+            _add_defaults(part, value[name])
+    others = schema.get("additionalProperties")
+    if isinstance(others, dict):
+        for name in value.keys() - properties.keys():
+            _add_defaults(others, value[name])
+
+
+def _check_keys(key: str, found: set[str], required: set[str], optional: set[str], owner: str) -> None:
+    if missing := sorted(required - found):
+        raise ConfigError(f"{key}.{missing[0]}: {owner} needs this key")
+    if unknown := sorted(found - required - optional):
+        known = ", ".join(sorted(required | optional)) or "none"
+        raise ConfigError(f"{key}.{unknown[0]}: {owner} has no such key; its keys: {known}")
+
+
+def _benchmark(name: str, entry: Mapping[str, Any]) -> Benchmark:
+    key = f"benchmarks.{name}"
+    if entry["source"] not in SOURCES:
+        raise ConfigError(f"{key}.source: {entry['source']!r} is unknown; sources: {', '.join(SOURCES)}")
+    benchmark = Benchmark(
+        name=name,
+        task=Task(entry["task"]),
+        source=entry["source"],
+        splits=entry["splits"],
+        folders=entry.get("folders", {}),
+        scoring=entry["scoring"],
+        own={k: v for k, v in entry.items() if k not in COMMON_BENCHMARK_KEYS},
+    )
+    module = benchmark.module
+    _check_keys(key, set(benchmark.own), set(module.REQUIRED), set(module.OPTIONAL), f"source {benchmark.source}")
+    if benchmark.task not in module.TASKS:
+        raise ConfigError(f"{key}.task: source {benchmark.source} serves {', '.join(sorted(module.TASKS))}")
+    options = SCORING_OPTIONS.get(benchmark.task, set())
+    _check_keys(f"{key}.scoring", set(benchmark.scoring), set(), options, f"the scorer of {benchmark.task}")
+    if unknown := sorted(set(benchmark.folders) - set(benchmark.splits)):
+        raise ConfigError(f"{key}.folders.{unknown[0]}: no such split; splits: {', '.join(benchmark.splits)}")
+    return benchmark
+
+
+def _model(name: str, entry: Mapping[str, Any], benchmarks: Mapping[str, Benchmark]) -> Model:
+    key = f"models.{name}"
+    backend = entry["identity"]["backend"]
+    if backend not in BACKENDS:
+        raise ConfigError(f"{key}.identity.backend: {backend!r} is unknown; backends: {', '.join(BACKENDS)}")
+    model = Model(
+        name=name,
+        identity=entry["identity"],
+        execution=entry["exec"],
+        formats={Task(task): _format(f"{key}.formats.{task}", Task(task), f) for task, f in entry["formats"].items()},
+        benchmarks=tuple(entry["benchmarks"]) if "benchmarks" in entry else None,
+        published=entry.get("published"),
+        partial=entry["partial"] == "allow",
+    )
+    module = model.module
+    owner = f"backend {backend}"
+    own_identity = set(model.identity) - {"backend"}
+    _check_keys(f"{key}.identity", own_identity, set(module.REQUIRED), set(module.OPTIONAL), owner)
+    own_exec = set(model.execution) - COMMON_EXEC_KEYS
+    _check_keys(f"{key}.exec", own_exec, set(), set(module.EXECUTION), owner)
+    if unable := sorted(set(model.formats) - set(module.TASKS)):
+        raise ConfigError(f"{key}.formats.{unable[0]}: {owner} answers {', '.join(sorted(module.TASKS))} only")
+    for limited_to in model.benchmarks or ():
+        _known(benchmarks, limited_to, f"{key}.benchmarks")
+    return model
+
+
+def _format(key: str, task: Task, entry: Mapping[str, Any]) -> AnswerFormat:
+    notation = Notation(entry["notation"])
+    if notation not in NOTATIONS[task]:
+        allowed = ", ".join(sorted(NOTATIONS[task]))
+        raise ConfigError(f"{key}.notation: {notation} is no notation of {task}; choose from {allowed}")
+    if "grid" in entry and notation is not Notation.KOSMOS:
+        raise ConfigError(f"{key}.grid: only notation kosmos has a grid")
+    coordinates, order = _axes(key, notation, entry)
+    return AnswerFormat(
+        notation=notation,
+        coordinates=coordinates,
+        order=order,
+        prompt=entry.get("prompt") or _default_prompt(task, notation),
+        grid=entry.get("grid", KOSMOS_GRID) if notation is Notation.KOSMOS else None,
+    )
+
+
+def _axes(key: str, notation: Notation, entry: Mapping[str, Any]) -> tuple[Coordinates | None, Order | None]:
+    """Coordinates and order as the notation fixes them or the entry declares them."""
+    if notation in FIXED:
+        fixed = dict(zip(("coordinates", "order"), FIXED[notation], strict=True))
+        for name, value in fixed.items():
+            if name in entry and entry[name] != value:
+                raise ConfigError(f"{key}.{name}: notation {notation} fixes it to {value or 'nothing'}; leave it out")
+        return FIXED[notation]
+    if "coordinates" not in entry:
+        raise ConfigError(f"{key}.coordinates: notation {notation} needs one of {', '.join(Coordinates)}")
+    return Coordinates(entry["coordinates"]), Order(entry.get("order", Order.XY))
+
+
+def _default_prompt(task: Task, notation: Notation) -> str:
+    if notation is Notation.KOSMOS:
+        return "kosmos"
+    if task is Task.ANSWERS:
+        return "surds"
+    if task is Task.POINTS:
+        return POINT_PROMPTS.get(notation, "plain")
+    return "plain"
+
+
+def _check_pairs(config: Config) -> None:
+    """Every selected model must have a benchmark, every benchmark a model, every pair a prompt that exists."""
+    cells = list(config.cells())
+    for model in config.models.values():
+        if not any(cell.model is model for cell in cells):
+            tasks = ", ".join(model.formats)
+            raise ConfigError(f"run.models: {model.name} answers {tasks}, which no selected benchmark asks of it")
+    for benchmark in config.benchmarks.values():
+        if not any(cell.benchmark is benchmark for cell in cells):
+            raise ConfigError(f"run.benchmarks: no selected model answers {benchmark.name} (task {benchmark.task})")
+    for cell in cells:
+        benchmark, prompts = cell.benchmark, cell.benchmark.module.PROMPTS
+        if cell.form.prompt not in prompts:
+            raise ConfigError(
+                f"models.{cell.model.name}.formats.{benchmark.task}.prompt: source {benchmark.source} of benchmark "
+                f"{benchmark.name} cannot write {cell.form.prompt!r}; it writes {', '.join(sorted(prompts))}"
+            )
+
+
+def _check_tables(tables: Mapping[str, Mapping[str, Any]], benchmarks: Mapping[str, Benchmark]) -> None:
+    for name, table in tables.items():
+        for benchmark in table["benchmarks"]:
+            _known(benchmarks, benchmark, f"tables.{name}.benchmarks")

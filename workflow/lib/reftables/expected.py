@@ -1,0 +1,76 @@
+"""What the tables must show: every cell with its lineage, written when the workflow is read.
+
+`results/expected.json` is an input of the rule `tables`, so a changed selection or lineage remakes
+the tables, and `render` refuses a number whose lineage is another.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from reftables import paths
+from reftables.config import Benchmark, Cell, Config
+from reftables.files import pretty_json, write_atomically
+from reftables.lineage import Lineages
+
+
+def table_specs(config: Config) -> dict[str, dict[str, Any]]:
+    """The tables with a selected benchmark; a benchmark in none of them goes to one named after its task."""
+    specs: dict[str, dict[str, Any]] = {}
+    for name, table in config.tables.items():
+        shown = [benchmark for benchmark in table["benchmarks"] if benchmark in config.benchmarks]
+        if shown:
+            specs[name] = {**table, "benchmarks": shown}
+    placed = {benchmark for spec in specs.values() for benchmark in spec["benchmarks"]}
+    for benchmark in config.benchmarks.values():
+        if benchmark.name not in placed:
+            spec = specs.setdefault(str(benchmark.task), {"benchmarks": [], "metrics": [], "published": []})
+            spec["benchmarks"].append(benchmark.name)
+    return specs
+
+
+def is_sample(benchmark: Benchmark, config: Config) -> bool:
+    """Whether a benchmark is made of drawn scenes."""
+    folder = f"{config.sample['folder']}/"
+    return any(isinstance(value, str) and value.startswith(folder) for value in benchmark.own.values())
+
+
+def expected(config: Config, lineages: Lineages, config_files: Sequence[str]) -> dict[str, Any]:
+    """The content of `results/expected.json`."""
+    return {
+        "selection": {
+            "models": list(config.models),
+            "benchmarks": list(config.benchmarks),
+            "limit": config.limit,
+        },
+        "config_files": list(config_files),
+        "sample": any(is_sample(benchmark, config) for benchmark in config.benchmarks.values()),
+        "cells": [_cell(cell, lineages) for cell in config.cells()],
+        "tables": table_specs(config),
+        "splits": {benchmark.name: list(benchmark.splits) for benchmark in config.benchmarks.values()},
+    }
+
+
+def _cell(cell: Cell, lineages: Lineages) -> dict[str, Any]:
+    names = {"model": cell.model.name, "benchmark": cell.benchmark.name, "split": cell.split}
+    reason = cell.benchmark.custom(cell.split)
+    return {
+        **names,
+        "task": cell.benchmark.task,
+        "notation": cell.form.notation,
+        "metrics": paths.METRICS.format(**names),
+        "published": cell.model.published,
+        "official": reason is None,
+        "custom": reason,
+        "scoring": dict(cell.benchmark.scoring),
+        "partial": cell.model.partial,
+        "lineage": lineages.metrics(cell),
+    }
+
+
+def write_expected(content: dict[str, Any], path: str = paths.EXPECTED) -> None:
+    """Write the file only when it would differ: its time is what tells Snakemake that the tables are stale."""
+    text = pretty_json(content)
+    target = Path(path)
+    if not target.is_file() or target.read_text(encoding="utf-8") != text:
+        write_atomically(target, text)

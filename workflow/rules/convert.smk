@@ -1,0 +1,89 @@
+"""Convert the files of a benchmark: its truth once a split, its requests once a (split, prompt family).
+
+IN   the source's files (annotations, masks, metadata), local or made by a rule
+OUT  results/truth/{benchmark}/{split}.jsonl and .notes.json
+     results/requests/{benchmark}/{split}.{prompt}.locout
+     results/manifests/{benchmark}/{split}.tsv (only for models that open images of a user's own folder)
+"""
+
+
+rule truth:
+    input:
+        lambda wildcards: files_of(
+            benchmark_of(wildcards).module.truth_files(
+                benchmark_of(wildcards).settings(wildcards.split), wildcards.split
+            )
+        ),
+    output:
+        truth=paths.TRUTH,
+        notes=paths.NOTES,
+    params:
+        lineage=lambda wildcards: canonical_json(LINEAGES.truth(benchmark_of(wildcards), wildcards.split)),
+        task=lambda wildcards: str(benchmark_of(wildcards).task),
+        source=lambda wildcards: benchmark_of(wildcards).source,
+        settings=settings_of,
+        expected=lambda wildcards: given("--expected", benchmark_of(wildcards).splits[wildcards.split]),
+    log:
+        "results/logs/truth/{benchmark}/{split}.log",
+    benchmark:
+        "results/timings/truth/{benchmark}/{split}.tsv"
+    conda:
+        "../../envs/core.yaml"
+    resources:
+        mem_mb=2000,
+        runtime=30,
+    shell:
+        "python -m reftables.stages.truth --benchmark {wildcards.benchmark:q} --split {wildcards.split:q}"
+        " --task {params.task:q} --source {params.source:q} --settings {params.settings:q} {params.expected}"
+        " --truth {output.truth:q} --notes {output.notes:q} > {log:q} 2>&1"
+
+
+rule requests:
+    input:
+        truth=paths.TRUTH,
+        files=lambda wildcards: benchmark_of(wildcards).module.request_files(
+            benchmark_of(wildcards).settings(wildcards.split), wildcards.split, wildcards.prompt
+        ),
+    output:
+        paths.REQUESTS,
+    params:
+        lineage=lambda wildcards: canonical_json(
+            LINEAGES.requests(benchmark_of(wildcards), wildcards.split, wildcards.prompt)
+        ),
+        source=lambda wildcards: benchmark_of(wildcards).source,
+        settings=settings_of,
+    log:
+        "results/logs/requests/{benchmark}/{split}.{prompt}.log",
+    benchmark:
+        "results/timings/requests/{benchmark}/{split}.{prompt}.tsv"
+    conda:
+        "../../envs/core.yaml"
+    resources:
+        mem_mb=1000,
+        runtime=30,
+    shell:
+        "python -m reftables.stages.requests --split {wildcards.split:q} --prompt {wildcards.prompt:q}"
+        " --source {params.source:q} --settings {params.settings:q}"
+        " --truth {input.truth:q} --requests {output:q} > {log:q} 2>&1"
+
+
+rule manifest:
+    input:
+        paths.TRUTH,
+    output:
+        paths.MANIFEST,
+    params:
+        root=lambda wildcards: benchmark_of(wildcards).image_root(wildcards.split),
+        code=code("stages.manifest"),
+    log:
+        "results/logs/manifest/{benchmark}/{split}.log",
+    benchmark:
+        "results/timings/manifest/{benchmark}/{split}.tsv"
+    conda:
+        "../../envs/core.yaml"
+    resources:
+        mem_mb=500,
+        runtime=60,
+    shell:
+        "python -m reftables.stages.manifest --truth {input:q} --root {params.root:q} --manifest {output:q}"
+        " > {log:q} 2>&1"

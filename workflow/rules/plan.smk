@@ -1,0 +1,20 @@
+"""Say what a run would do before it starts: `snakemake plan`. Only prints.
+
+IN   whatever is there already: requests, manifests, stores
+OUT  nothing
+"""
+
+
+rule plan:
+    params:
+        # A function: the braces of templates are no wildcards of this rule.
+        config=lambda wildcards: canonical_json(config),
+    log:
+        "results/logs/plan.log",
+    conda:
+        "../../envs/core.yaml"
+    resources:
+        mem_mb=500,
+        runtime=10,
+    shell:
+        "python -m reftables.stages.plan --config {params.config:q} 2>&1 | tee {log:q}"
