@@ -1,4 +1,4 @@
-"""What every rule shares: the checked configuration, the lineages, the interpreter.
+"""What all rules share: the checked configuration, the lineages, the interpreter.
 
 OUT  results/expected.json, written when the workflow is read and only when it would differ
 """

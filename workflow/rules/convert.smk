@@ -17,12 +17,6 @@ rule truth:
     output:
         truth=paths.TRUTH,
         notes=paths.NOTES,
-    params:
-        lineage=lambda wildcards: canonical_json(LINEAGES.truth(benchmark_of(wildcards), wildcards.split)),
-        task=lambda wildcards: str(benchmark_of(wildcards).task),
-        source=lambda wildcards: benchmark_of(wildcards).source,
-        settings=settings_of,
-        expected=lambda wildcards: given("--expected", benchmark_of(wildcards).splits[wildcards.split]),
     log:
         "results/logs/truth/{benchmark}/{split}.log",
     benchmark:
@@ -32,6 +26,12 @@ rule truth:
     resources:
         mem_mb=2000,
         runtime=30,
+    params:
+        lineage=lambda wildcards: canonical_json(LINEAGES.truth(benchmark_of(wildcards), wildcards.split)),
+        task=lambda wildcards: str(benchmark_of(wildcards).task),
+        source=lambda wildcards: benchmark_of(wildcards).source,
+        settings=settings_of,
+        expected=lambda wildcards: given("--expected", benchmark_of(wildcards).splits[wildcards.split]),
     shell:
         "python -m reftables.stages.truth --benchmark {wildcards.benchmark:q} --split {wildcards.split:q}"
         " --task {params.task:q} --source {params.source:q} --settings {params.settings:q} {params.expected}"
@@ -46,12 +46,6 @@ rule requests:
         ),
     output:
         paths.REQUESTS,
-    params:
-        lineage=lambda wildcards: canonical_json(
-            LINEAGES.requests(benchmark_of(wildcards), wildcards.split, wildcards.prompt)
-        ),
-        source=lambda wildcards: benchmark_of(wildcards).source,
-        settings=settings_of,
     log:
         "results/logs/requests/{benchmark}/{split}.{prompt}.log",
     benchmark:
@@ -61,6 +55,12 @@ rule requests:
     resources:
         mem_mb=1000,
         runtime=30,
+    params:
+        lineage=lambda wildcards: canonical_json(
+            LINEAGES.requests(benchmark_of(wildcards), wildcards.split, wildcards.prompt)
+        ),
+        source=lambda wildcards: benchmark_of(wildcards).source,
+        settings=settings_of,
     shell:
         "python -m reftables.stages.requests --split {wildcards.split:q} --prompt {wildcards.prompt:q}"
         " --source {params.source:q} --settings {params.settings:q}"
@@ -72,9 +72,6 @@ rule manifest:
         paths.TRUTH,
     output:
         paths.MANIFEST,
-    params:
-        root=lambda wildcards: benchmark_of(wildcards).image_root(wildcards.split),
-        code=code("stages.manifest"),
     log:
         "results/logs/manifest/{benchmark}/{split}.log",
     benchmark:
@@ -84,6 +81,9 @@ rule manifest:
     resources:
         mem_mb=500,
         runtime=60,
+    params:
+        root=lambda wildcards: benchmark_of(wildcards).image_root(wildcards.split),
+        code=code("stages.manifest"),
     shell:
         "python -m reftables.stages.manifest --truth {input:q} --root {params.root:q} --manifest {output:q}"
         " > {log:q} 2>&1"

@@ -24,6 +24,18 @@ for _model in CONFIG.models.values():
             ),
         output:
             paths.PREDICTIONS.replace("{model}", _model.name),
+        log:
+            f"results/logs/infer_{_model.name}/{{benchmark}}/{{split}}.log",
+        benchmark:
+            f"results/timings/infer_{_model.name}/{{benchmark}}/{{split}}.tsv"
+        conda:
+            f"../../envs/{_model.execution['env']}.yaml"
+        threads: _model.execution["threads"]
+        resources:
+            mem_mb=lambda wildcards, attempt, m=_model: m.execution["mem_mb"] * attempt,
+            runtime=_model.execution["runtime"],
+            gpu=_model.execution["gpu"],
+            api_slots=_model.execution["api_slots"],
         params:
             lineage=lambda wildcards, m=_model.name: canonical_json(LINEAGES.predictions(cell_of(wildcards, m))),
             model=_model.name,
@@ -40,18 +52,6 @@ for _model in CONFIG.models.values():
             # Asking for `output` keeps Snakemake from tracking the value: what cannot change a prediction reruns nothing.
             execution=lambda wildcards, output, m=_model: canonical_json(m.execution),
             store=lambda wildcards, m=_model.name: paths.STORE.format(model=m, benchmark=wildcards.benchmark),
-        log:
-            f"results/logs/infer_{_model.name}/{{benchmark}}/{{split}}.log",
-        benchmark:
-            f"results/timings/infer_{_model.name}/{{benchmark}}/{{split}}.tsv"
-        conda:
-            f"../../envs/{_model.execution['env']}.yaml"
-        threads: _model.execution["threads"]
-        resources:
-            mem_mb=lambda wildcards, attempt, m=_model: m.execution["mem_mb"] * attempt,
-            runtime=_model.execution["runtime"],
-            gpu=_model.execution["gpu"],
-            api_slots=_model.execution["api_slots"],
         shell:
             "python -m reftables.stages.infer --model {params.model:q} --benchmark {wildcards.benchmark:q}"
             " --split {wildcards.split:q} --task {params.task:q} --identity {params.identity:q}"

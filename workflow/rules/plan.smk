@@ -6,9 +6,6 @@ OUT  nothing
 
 
 rule plan:
-    params:
-        # A function: the braces of templates are no wildcards of this rule.
-        config=lambda wildcards: canonical_json(config),
     log:
         "results/logs/plan.log",
     conda:
@@ -16,5 +13,8 @@ rule plan:
     resources:
         mem_mb=500,
         runtime=10,
+    params:
+        # A function: the braces of templates are no wildcards of this rule.
+        config=lambda wildcards: canonical_json(config),
     shell:
         "python -m reftables.stages.plan --config {params.config:q} 2>&1 | tee {log:q}"

@@ -7,10 +7,6 @@ OUT  resources/sample/: annotations, masks, questions, images, manifest.tsv (fol
 rule sample:
     output:
         expand("{folder}/{name}", folder=CONFIG.sample["folder"], name=SAMPLE_OUTPUTS),
-    params:
-        lineage=short([code("stages.sample"), CONFIG.sample["seed"]]),
-        folder=CONFIG.sample["folder"],
-        seed=CONFIG.sample["seed"],
     log:
         "results/logs/sample.log",
     benchmark:
@@ -20,5 +16,9 @@ rule sample:
     resources:
         mem_mb=500,
         runtime=10,
+    params:
+        lineage=short([code("stages.sample"), CONFIG.sample["seed"]]),
+        folder=lambda wildcards, output: os.path.dirname(output[-1]),
+        seed=CONFIG.sample["seed"],
     shell:
         "python -m reftables.stages.sample --folder {params.folder:q} --seed {params.seed} > {log:q} 2>&1"

@@ -14,12 +14,6 @@ rule score:
     output:
         metrics=paths.METRICS,
         samples=paths.SAMPLES,
-    params:
-        lineage=lambda wildcards: canonical_json(LINEAGES.metrics(cell_of(wildcards))),
-        task=lambda wildcards: str(benchmark_of(wildcards).task),
-        form=lambda wildcards: format_of(cell_of(wildcards)),
-        options=lambda wildcards: canonical_json(benchmark_of(wildcards).scoring),
-        limit=given("--limit", CONFIG.limit),
     log:
         "results/logs/score/{model}/{benchmark}/{split}.log",
     benchmark:
@@ -29,6 +23,12 @@ rule score:
     resources:
         mem_mb=1000,
         runtime=30,
+    params:
+        lineage=lambda wildcards: canonical_json(LINEAGES.metrics(cell_of(wildcards))),
+        task=lambda wildcards: str(benchmark_of(wildcards).task),
+        form=lambda wildcards: format_of(cell_of(wildcards)),
+        options=lambda wildcards: canonical_json(benchmark_of(wildcards).scoring),
+        limit=given("--limit", CONFIG.limit),
     shell:
         "python -m reftables.stages.score --model {wildcards.model:q} --benchmark {wildcards.benchmark:q}"
         " --split {wildcards.split:q} --task {params.task:q} --format {params.form:q} --options {params.options:q}"

@@ -14,8 +14,6 @@ rule tables:
         tidy=report(paths.TABLES_CSV, caption="../report/tidy.rst", category="Tables"),
         wide=expand(paths.TABLE, table=list(EXPECTED["tables"])),
         index=report(paths.INDEX, caption="../report/index.rst", category="Tables"),
-    params:
-        lineage=tables_lineage(),
     log:
         "results/logs/tables.log",
     benchmark:
@@ -25,5 +23,7 @@ rule tables:
     resources:
         mem_mb=1000,
         runtime=30,
+    params:
+        lineage=tables_lineage(),
     shell:
         "python -m reftables.stages.render --expected {input.expected:q} --results results > {log:q} 2>&1"
