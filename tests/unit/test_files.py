@@ -136,7 +136,7 @@ def test_repeated_ids_are_named() -> None:
 
 def test_prediction_with_unknown_status_is_named(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "p.jsonl", [{"id": 0, "status": "fine"}])
-    with pytest.raises(DataError, match="line 1 is no prediction: ValueError"):
+    with pytest.raises(DataError, match="line 1 is no prediction: KeyError\\('fine'\\)"):
         read_predictions(tmp_path / "p.jsonl", expected=[0])
 
 

@@ -9,18 +9,16 @@ Sources: ashkamath/mdetr (the files); microsoft/unilm, kosmos-2/evaluation/refco
 request lines, which are the same here byte for byte, in linear instead of quadratic time).
 """
 
-import gc
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from reftables.benchmarks.records import as_record, field, text_field
 from reftables.benchmarks.truth import Truth
 from reftables.errors import ConfigError, DataError, preview
-from reftables.files import TAB, read_requests, read_text
+from reftables.files import TAB, read_requests, read_text, without_garbage_collection
 from reftables.rows import Task, TruthRow
 
 TASKS = frozenset({Task.BOXES, Task.MASKS})
@@ -55,7 +53,7 @@ def read_truth(settings: Mapping[str, str], *, benchmark: str, split: str, task:
     Raises DataError for everything that is wrong with the file, naming the entry by its own id.
     """
     path = settings["annotations"]
-    with _without_garbage_collection():
+    with without_garbage_collection():
         rows, objects, notes = _read_rows(path)
     notes += _zero_area_notes(rows)
     if task is Task.BOXES:
@@ -92,18 +90,6 @@ _TEMPLATES = {
         "1000 that count thousandths of the image's height (y) and width (x)."
     ),
 }
-
-
-@contextmanager
-def _without_garbage_collection() -> Iterator[None]:
-    """Suspend the collector: its passes over hundreds of thousands of fresh objects cost as much as the parse."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _read_rows(path: str) -> tuple[list[TruthRow], list[Any], list[str]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 from reftables.errors import DataError, preview, run
-from reftables.files import check_ids, read_requests, read_truth, write_predictions
+from reftables.files import check_ids, read_requests, read_truth, without_garbage_collection, write_predictions
 from reftables.manifest import image_digests
 from reftables.models.job import Job
 from reftables.rows import Prediction, Request, Status, Task, limited, parse_answer_format
@@ -40,8 +40,9 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> None:
     args = parser().parse_args(argv)
     backend = import_module(f"reftables.models.{args.identity['backend']}")
-    requests = read_requests(args.requests, prompt=args.format.prompt)
-    truth = read_truth(args.truth) if args.truth else None
+    with without_garbage_collection():
+        requests = read_requests(args.requests, prompt=args.format.prompt)
+        truth = read_truth(args.truth) if args.truth else None
     if args.limit is not None and truth is not None:
         requests = requests[: len(limited(truth, args.limit))]
     job = Job(
@@ -59,7 +60,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         digests = image_digests(args.manifest, args.manifest_root, {request.image for request in requests})
         predictions = predict_through_store(backend, requests, job, digests, args.store)
     else:
-        predictions = list(backend.predict(requests, job))
+        with without_garbage_collection():
+            predictions = list(backend.predict(requests, job))
     check_ids(args.requests, [p.id for p in predictions], [request.id for request in requests])
     refuse_errors(predictions, job)
     write_predictions(args.predictions, predictions)
