@@ -1,0 +1,112 @@
+"""RoboRefer behind the server of its own repository, from RGB or from RGB and depth.
+
+`POST {url}/query` with the image (and a depth image) in base64; the reply is `{"answer": text}`. With
+`depth: true` and no `depth_images` the server estimates the depth itself. Decoding and weights are the
+server's, which names neither: `model` and `revision` say what it runs.
+Source: Zhoues/RoboRefer, API/.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from reftables.errors import ConfigError, DataError
+from reftables.models import service
+from reftables.models.http import Api, NoAnswerError, answer_all
+from reftables.models.job import Job
+from reftables.models.payload import clean_text, read_image, read_model
+from reftables.rows import Prediction, Request, Status, Task
+
+READS_TRUTH = False
+LOOKS = True
+STORED = True
+WRITES_FORMAT = False
+TASKS = frozenset({Task.BOXES, Task.POINTS, Task.ANSWERS})
+REQUIRED = frozenset({"model"})
+OPTIONAL = frozenset(
+    {
+        "revision",  # of the weights, where the model's name does not say so; never sent
+        "depth",  # true: the model reads depth as well
+        "depth_images",  # folder template; the depth of NAME.jpg is NAME.png
+    }
+)
+EXECUTION = service.EXECUTION
+
+
+def answer_files(identity: Mapping[str, Any], *, model: str, benchmark: str, split: str) -> list[str]:
+    """None: the answers come from a server."""
+    return []
+
+
+def decides(request: Request, job: Job, image_digest: str) -> dict[str, Any]:
+    """The request as it is sent, both images by their digests, and what the server was declared to run."""
+    depth = _depth_path(request, job)
+    digest = None if depth is None else hashlib.sha256(_read_bytes(depth)).hexdigest()
+    return {
+        "model": read_model(job),
+        "revision": job.identity.get("revision"),
+        "body": _body(job, request.text, image_digest, digest),
+    }
+
+
+def predict(requests: Sequence[Request], job: Job) -> Iterator[Prediction]:
+    """Answers in the order in which they come; one request at a time unless `max_in_flight` says more."""
+    if not requests:
+        return iter(())
+    api = Api(path="/query", body=lambda request: _images_body(request, job), read=_read_reply)
+    return answer_all(requests, job, api, service.read_service(job, max_in_flight=1))
+
+
+def _images_body(request: Request, job: Job) -> dict[str, Any]:
+    depth = _depth_path(request, job)
+    return _body(
+        job,
+        request.text,
+        read_image(request.image).base64,
+        None if depth is None else read_image(depth).base64,
+    )
+
+
+def _body(job: Job, text: str, image: str, depth: str | None) -> dict[str, Any]:
+    return {
+        "image_url": [image],
+        "depth_url": [] if depth is None else [depth],
+        "enable_depth": int(_reads_depth(job)),
+        "text": text,
+    }
+
+
+def _reads_depth(job: Job) -> bool:
+    depth = job.identity.get("depth", False)
+    if not isinstance(depth, bool):
+        raise ConfigError(f"models.{job.model}.identity.depth: {depth!r} is neither true nor false.")
+    return depth
+
+
+def _depth_path(request: Request, job: Job) -> str | None:
+    """The depth image that belongs to a request's image; None where no folder of them is named."""
+    folder = job.identity.get("depth_images")
+    if folder is None:
+        return None
+    if not _reads_depth(job):
+        raise ConfigError(f"models.{job.model}.identity.depth_images: these are read with depth: true only.")
+    for name in ("model", "benchmark", "split"):
+        folder = folder.replace(f"{{{name}}}", getattr(job, name))
+    return str(Path(folder) / f"{Path(request.image).stem}.png")
+
+
+def _read_bytes(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: this depth image cannot be read ({error.strerror}).") from error
+
+
+def _read_reply(request: Request, reply: dict[str, Any]) -> Prediction:
+    """The `answer`; raises a NoAnswerError where the reply has none."""
+    answer = reply.get("answer")
+    if not isinstance(answer, str | None) or "answer" not in reply:
+        raise NoAnswerError("no answer in the reply", str(reply.get("error") or list(reply)), again=True)
+    text = clean_text(answer or "")
+    return Prediction(id=request.id, status=Status.OK if text.strip() else Status.EMPTY, text=text)
