@@ -39,7 +39,8 @@ for _model in CONFIG.models.values():
         params:
             lineage=lambda wildcards, m=_model.name: canonical_json(LINEAGES.predictions(cell_of(wildcards, m))),
             model=_model.name,
-            identity=canonical_json(_model.identity),
+            # A function: the braces of path templates are no wildcards.
+            identity=lambda wildcards, m=_model: canonical_json(m.identity),
             task=lambda wildcards: str(benchmark_of(wildcards).task),
             form=lambda wildcards, m=_model.name: format_of(cell_of(wildcards, m)),
             truth=lambda wildcards, input: given("--truth", input.truth or None),
