@@ -36,7 +36,7 @@ def made_by_rules():
 
 try:
     CONFIG = load(config)
-    CELLS = list(CONFIG.cells())
+    CELLS = {(cell.model.name, cell.benchmark.name, cell.split): cell for cell in CONFIG.cells()}
     DIGESTS = Digests(Path(paths.DIGESTS))
     LINEAGES = Lineages(CONFIG, made_by_rules(), DIGESTS)
     # By name alone: an absolute path would remake the tables after a move.
@@ -71,12 +71,7 @@ def settings_of(wildcards):
 
 def cell_of(wildcards, model=None):
     """The cell that a job of `infer` or `score` makes."""
-    name = model or wildcards.model
-    return next(
-        cell
-        for cell in CELLS
-        if (cell.model.name, cell.benchmark.name, cell.split) == (name, wildcards.benchmark, wildcards.split)
-    )
+    return CELLS[model or wildcards.model, wildcards.benchmark, wildcards.split]
 
 
 def format_of(cell):
