@@ -29,7 +29,8 @@ from reftables.scoring import masks
 
 EXPRESSIONS, OBJECTS = 10_834, 3_811  # refcoco val
 WIDTH, HEIGHT = 640, 480
-CORNERS = 40  # of an outline; COCO's have 45 on average
+SIZE_WH = np.array([[WIDTH], [HEIGHT]])
+CORNERS = 40  # of an outline
 RUNS = 3
 RLE = AnswerFormat(notation=Notation.RLE, coordinates=None, order=None, prompt="plain", grid=None)
 
@@ -45,6 +46,8 @@ def main() -> None:
         row["mask"] = rows[row.get("mask_of", i)]["mask"]  # as reading the truth file does
 
     predictions = made_up_predictions(generator, outlines, rows)
+    characters = [len(prediction.rle["counts"]) for prediction in predictions if prediction.rle]
+    print(f"{len(predictions):,} pairs of {WIDTH}x{HEIGHT}, {sum(characters) / len(characters):.0f} characters a mask")
     ours = [timed(lambda: score(rows, predictions)) for _ in range(RUNS)]
     print(f"peak memory {peak_megabytes():.0f} MB (wanted: less than 400)")
     loops = [timed(lambda: score_by_decoding(rows, predictions)) for _ in range(RUNS)]
@@ -61,13 +64,13 @@ def timed(work: Callable[[], Any]) -> tuple[Any, float]:
 
 
 def made_up_outline(generator: np.random.Generator) -> list[float]:
-    """A wobbly ellipse `[x1, y1, x2, y2, ...]` of any size a COCO object has."""
+    """A wobbly ellipse `[x1, y1, x2, y2, ...]`, as large as the objects that RefCOCO asks for."""
     angles = np.sort(generator.uniform(0, 2 * np.pi, CORNERS))
-    radii = generator.uniform(0.02, 0.35, size=2)[:, None] * np.array([[WIDTH], [HEIGHT]])
-    wobble = 1 + 0.1 * generator.standard_normal(CORNERS)
-    centre = generator.uniform(0.2, 0.8, size=2)[:, None] * np.array([[WIDTH], [HEIGHT]])
+    radii = generator.uniform(0.05, 0.25, size=(2, 1)) * SIZE_WH
+    centre = generator.uniform(0.2, 0.8, size=(2, 1)) * SIZE_WH
+    wobble = 1 + 0.05 * generator.standard_normal(CORNERS)
     points = centre + radii * wobble * np.array([np.cos(angles), np.sin(angles)])
-    return [float(v) for v in np.clip(points, 0, [[WIDTH], [HEIGHT]]).T.round(2).ravel()]
+    return [float(v) for v in np.clip(points, 0, SIZE_WH).T.round(2).ravel()]
 
 
 def write_annotations(folder: Path, outlines: Sequence[Sequence[float]]) -> dict[str, str]:
@@ -101,13 +104,12 @@ def drawn_once(rows: Sequence[TruthRow]) -> int:
 def made_up_predictions(
     generator: np.random.Generator, outlines: Sequence[Sequence[float]], rows: Sequence[TruthRow]
 ) -> list[Prediction]:
-    """The truth's outline, its corners moved: IoU between 0 and 1."""
+    """The truth's outline as a whole and each corner moved: IoU between 0 and 1."""
     predictions = []
     for row in rows:
-        corners = np.array(outlines[int(row["image"][-16:-4])])
-        moved = corners + generator.normal(0, generator.uniform(0, 25), len(corners))
-        moved = np.clip(moved.reshape(-1, 2), 0, [WIDTH, HEIGHT]).ravel()
-        mask = rle.from_polygons([moved.tolist()], (HEIGHT, WIDTH))
+        points = np.array(outlines[int(row["image"][-16:-4])]).reshape(-1, 2).T
+        moved = points + generator.normal(0, 40, size=(2, 1)) + generator.normal(0, 2, size=points.shape)
+        mask = rle.from_polygons([np.clip(moved, 0, SIZE_WH).T.ravel().tolist()], (HEIGHT, WIDTH))
         predictions.append(Prediction(id=row["id"], status=Status.OK, rle=mask))
     return predictions
 

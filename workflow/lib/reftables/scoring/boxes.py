@@ -65,6 +65,15 @@ class Boxes(NamedTuple):
         return Boxes(self.rows[kept], self.xyxy[kept])
 
 
+class Answers(NamedTuple):
+    """What the answers of a split say, boxes in pixels of the original images."""
+
+    boxes: Boxes  # as the robust parser reads them
+    official: Boxes | None  # as the authors' parser reads them; None where the notation has none
+    statuses: list[Status]  # the prediction's where it is not ok, else the robust parser's
+    notes: list[str]
+
+
 def score(
     truth: Sequence[TruthRow], predictions: Sequence[Prediction], form: AnswerFormat, options: Mapping[str, Any]
 ) -> Scores:
@@ -73,9 +82,24 @@ def score(
     `precision@1`: the first box; `mean_box`: the mean of all boxes; `upper_bound`: any box; `mean_iou`:
     the mean IoU of the first box. An answer without a box counts as the box 0, 0, 0, 0 of the authors.
     """
+    answers = read_answers(truth, predictions, form)
+    truth_xyxy = _truth_boxes(truth)
+    return Scores(
+        n=len(truth),
+        requests=None,
+        statuses=answers.statuses,
+        official=None if answers.official is None else measure(answers.official, truth_xyxy),
+        robust=measure(answers.boxes, truth_xyxy),
+        columns=_columns(answers.boxes, len(truth)),
+        notes=answers.notes,
+    )
+
+
+def read_answers(truth: Sequence[TruthRow], predictions: Sequence[Prediction], form: AnswerFormat) -> Answers:
+    """The boxes in the answers to a split; of the truth it takes the sizes, for Kosmos also the captions."""
     if form.notation == Notation.KOSMOS:
-        return _score_kosmos(truth, predictions, form)
-    return _score_texts(truth, predictions, form)
+        return _read_kosmos(truth, predictions, form)
+    return _read_texts(truth, predictions, form)
 
 
 def paired_iou(boxes: NDArray[np.float32], truth: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -126,7 +150,7 @@ def _mean_boxes(xyxy: NDArray[np.float32], firsts: NDArray[np.intp]) -> NDArray[
     return means
 
 
-def _score_kosmos(truth: Sequence[TruthRow], predictions: Sequence[Prediction], form: AnswerFormat) -> Scores:
+def _read_kosmos(truth: Sequence[TruthRow], predictions: Sequence[Prediction], form: AnswerFormat) -> Answers:
     if form.grid is None:
         raise ConfigError("formats.boxes.grid is missing: the notation kosmos needs the side of its grid")
     parsed: list[Status] = []
@@ -143,15 +167,8 @@ def _score_kosmos(truth: Sequence[TruthRow], predictions: Sequence[Prediction], 
     boxes = Boxes(rows, decode_pairs(cells, form.grid) * np.tile(_sizes(truth)[rows], 2))
     outside = rows[np.any(cells >= form.grid * form.grid, axis=1)]
     counted, inverted = _drop_inverted(boxes.where(is_robust & ~np.isin(rows, outside)))
-    truth_xyxy = _truth_boxes(truth)
-    return Scores(
-        n=len(truth),
-        requests=None,
-        statuses=_statuses(predictions, parsed, np.union1d(outside, inverted)),
-        official=measure(boxes.where(is_official), truth_xyxy),
-        robust=measure(counted, truth_xyxy),
-        columns=_columns(counted, len(truth)),
-    )
+    statuses = _statuses(predictions, parsed, np.union1d(outside, inverted))
+    return Answers(counted, boxes.where(is_official), statuses, notes=[])
 
 
 def _readable_text(prediction: Prediction) -> str:
@@ -177,7 +194,7 @@ def _status(text: str, *, found: bool, cut: bool) -> Status:
     return Status.OK if found else Status.UNPARSED
 
 
-def _score_texts(truth: Sequence[TruthRow], predictions: Sequence[Prediction], form: AnswerFormat) -> Scores:
+def _read_texts(truth: Sequence[TruthRow], predictions: Sequence[Prediction], form: AnswerFormat) -> Answers:
     if form.notation not in _FINDERS:
         raise ConfigError(
             f"formats.boxes.notation: {form.notation} has no boxes. "
@@ -198,15 +215,8 @@ def _score_texts(truth: Sequence[TruthRow], predictions: Sequence[Prediction], f
     extents = np.tile(_sizes(truth)[rows], 2)
     seen = np.tile(_seen_sizes(predictions, rows), 2) if coordinates == Coordinates.RESIZED_PIXELS else None
     found, inverted = _drop_inverted(Boxes(rows, parsing.to_pixels(values, coordinates, extents, seen)))
-    return Scores(
-        n=len(truth),
-        requests=None,
-        statuses=_statuses(predictions, [reading.status for reading in readings], inverted),
-        official=None,
-        robust=measure(found, _truth_boxes(truth)),
-        columns=_columns(found, len(truth)),
-        notes=_contradictions(written, coordinates, extents if seen is None else seen),
-    )
+    statuses = _statuses(predictions, [reading.status for reading in readings], inverted)
+    return Answers(found, None, statuses, _contradictions(written, coordinates, extents if seen is None else seen))
 
 
 def _read_text(text: str, find_boxes: Callable[[str], Found]) -> Reading:

@@ -35,10 +35,10 @@ class Ratio:
 
     @property
     def hits(self) -> int | None:
-        """The numerator where every row's value is 0 or 1, else None."""
+        """The numerator where every row is one thing, or an equal part of one, and its value 0 or 1; else None."""
         inside = self.denominator > 0
         values = self.numerator[inside] / self.denominator[inside]
-        if not inside.any() or not np.isin(values, (0, 1)).all():
+        if not inside.any() or self.denominator.max() > 1 or not np.isin(values, (0, 1)).all():
             return None
         return round(math.fsum(self.numerator.tolist()))
 
