@@ -216,13 +216,28 @@ def test_columns_follow_the_table_then_the_splits_then_the_metrics(run: Run):
         ("masks", ["mean_iou", "overall_iou", "precision@0.5"], ["mean_iou", "overall_iou"]),
         (
             "masks",
-            ["gres_giou", "gres_ciou", "n_acc", "t_acc", "mean_iou"],
+            ["gres_giou", "gres_ciou", "n_acc", "t_acc"],
             ["gres_giou", "gres_ciou", "n_acc", "t_acc"],
         ),
     ],
 )
 def test_a_table_without_metrics_shows_those_of_its_task(run: Run, task: str, metrics: list[str], shown: list[str]):
     run.cell("mine", "b", "val", task=task, official=dict.fromkeys(metrics, 0.5))
+    assert [column.metric for column in table_of(run.table("t", ["b"])).columns] == shown
+
+
+@pytest.mark.parametrize(
+    ("undefined", "shown"),
+    [
+        (["n_acc", "gres_giou"], ["mean_iou"]),
+        (["mean_iou"], ["gres_giou", "n_acc"]),
+        (["mean_iou", "gres_giou", "n_acc"], ["mean_iou"]),
+    ],
+    ids=["every sample has a target", "some have none", "nothing parsed"],
+)
+def test_masks_show_the_metrics_that_are_defined(run: Run, undefined: list[str], shown: list[str]):
+    values = dict.fromkeys(["mean_iou", "gres_giou", "n_acc"], 0.5) | dict.fromkeys(undefined)
+    run.cell("mine", "b", "val", task="masks", official=values)
     assert [column.metric for column in table_of(run.table("t", ["b"])).columns] == shown
 
 

@@ -13,13 +13,13 @@ from reftables.published import Key, Published, PublishedCell
 from reftables.results import Kind, Result, Score, Scoring, subsets
 from reftables.rows import Task
 
-# What a table shows where its config lists no metrics. Of the masks' two lists the first applies that the
-# metrics files have: on sets with no-target samples the gres metrics stand for the plain ones.
+# What a table shows where its config lists no metrics. Of the masks' two lists the first applies that has a
+# value: on sets with no-target samples the gres metrics stand for the plain ones.
 DEFAULT_METRICS: Mapping[Task, Sequence[Sequence[str]]] = {
     Task.BOXES: (("precision@1",),),
     Task.POINTS: (("accuracy",),),
     Task.ANSWERS: (("score",),),
-    Task.MASKS: (("gres_giou", "gres_ciou", "n_acc", "t_acc"), ("mean_iou", "overall_iou")),
+    Task.MASKS: (("mean_iou", "overall_iou"), ("gres_giou", "gres_ciou", "n_acc", "t_acc")),
 }
 ROUNDING = 0.005  # points; papers print two decimals
 
@@ -201,8 +201,12 @@ def _columns(
 
 
 def _metrics(spec: TableSpec, results: Sequence[Result]) -> list[str]:
-    """The metrics of one benchmark's columns: those the table lists, or the defaults, that its results have."""
-    there = {metric for result in results for scores in result.scores.values() for metric in scores}
+    """The metrics of one benchmark's columns: those the table lists, or the defaults, that any result has a value of.
+
+    Where no result has any value (no answer could be parsed), those that are there without one.
+    """
+    scores = [item for result in results for scores in result.scores.values() for item in scores.items()]
+    there = {metric for metric, score in scores if score.value is not None} or {metric for metric, _ in scores}
     lists = [spec.metrics] if spec.metrics else DEFAULT_METRICS[results[0].task] if results else []
     chosen = [[metric for metric in metrics if metric in there] for metrics in lists]
     return next((metrics for metrics in chosen if metrics), [])
