@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from reftables.errors import ConfigError, DataError
-from reftables.models.http import HOPELESS, Api, NoAnswerError, Pacer, answer_all, retry_after_s
+from reftables.models.http import HOPELESS, MOST_BYTES, Api, NoAnswerError, Pacer, answer_all, retry_after_s
 from reftables.models.service import read_service
 from reftables.rows import Prediction, Request, Status
 from tests.asking import KEY, closed_port, make_job, make_requests
@@ -383,3 +383,12 @@ def test_a_stopped_process_ends_at_once_with_its_answers_given(number: int, tmp_
             finally:
                 client.kill()
                 server.kill()
+
+
+def test_a_reply_without_end_is_cut_off():
+    rule = {"do": "answer", "match": "much", "reply": {"answer": "x" * (MOST_BYTES + 1)}}
+    with Server(rule) as server:
+        answers = ask(server.url, ["much", "red mug"])
+    assert [answer.status for answer in answers] == [Status.ERROR, Status.OK]
+    assert answers[0].finish_reason == "reply too large"
+    assert len(server.asked) == 2

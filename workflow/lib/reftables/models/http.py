@@ -26,7 +26,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -34,6 +33,7 @@ from reftables.errors import ConfigError, DataError
 from reftables.files import dump_json
 from reftables.models.job import Job
 from reftables.models.service import Service
+from reftables.retry_after import retry_after_s
 from reftables.rows import Prediction, Request, Status
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 RETRIED = frozenset({408, 409, 429})  # and every 5xx
 HOPELESS = 20  # failures in a row after which nothing more is sent
 LONGEST_BACKOFF_S = 60.0
+MOST_BYTES = 16 * 1024 * 1024  # of a reply, unpacked: answers have kilobytes
 LONGEST_WAIT_S = 600.0  # a server that asks for more (a used-up daily quota) is not waited for
 _LONGEST_DETAIL = 300
 
@@ -68,20 +69,6 @@ class Api:
     refusal: Callable[[dict[str, Any]], str | None] = lambda error: None  # of an error: the filter it names
     key_header: str = "Authorization"
     key_prefix: str = "Bearer "
-
-
-def retry_after_s(value: str | None, *, now: float) -> float | None:
-    """Seconds to wait by a Retry-After header (seconds or an HTTP date); None where it says nothing usable."""
-    if value is None:
-        return None
-    try:
-        seconds = float(value)
-    except ValueError:
-        try:
-            seconds = parsedate_to_datetime(value).timestamp() - now
-        except ValueError:
-            return None
-    return max(0.0, seconds) if math.isfinite(seconds) else None
 
 
 def _error_object(text: str) -> dict[str, Any]:
@@ -194,8 +181,8 @@ class _Client:
         return error.wait_s + backoff_s
 
     def _try(self, request: Request, payload: bytes) -> Prediction:
-        response = self._post(payload)
-        text = response.content.decode("utf-8", "replace")
+        response, content = self._post(payload)
+        text = content.decode("utf-8", "replace")
         if not 200 <= response.status_code < 300:
             return self._read_error(request, response, self._service.redact(text))
         # A key of a few letters may well be part of an answer; it guards nothing.
@@ -209,18 +196,21 @@ class _Client:
             raise NoAnswerError("no JSON object", _one_line(text), again=True)
         return self._api.read(request, reply)
 
-    def _post(self, payload: bytes) -> "requests.Response":
+    def _post(self, payload: bytes) -> tuple["requests.Response", bytes]:
+        """The reply and its content."""
         import requests
 
         service = self._service
         try:
             # Redirects are not followed: they would carry the key elsewhere and turn POST into GET.
-            return self._session.post(
+            with self._session.post(
                 self._url,
                 data=payload,
                 timeout=(service.connect_timeout, service.read_timeout),
                 allow_redirects=False,
-            )
+                stream=True,
+            ) as response:
+                return response, _content(response)
         except requests.Timeout as error:
             raise NoAnswerError("time-out", _one_line(service.redact(str(error))), again=True) from error
         except (
@@ -264,6 +254,16 @@ def _session(api: Api, service: Service) -> "requests.Session":
     session.headers["Content-Type"] = "application/json"
     session.headers["User-Agent"] = "reftables"
     return session
+
+
+def _content(response: "requests.Response") -> bytes:
+    """What a reply holds; a server that sends without end, or packs gigabytes into kilobytes, is cut off."""
+    content = bytearray()
+    for chunk in response.iter_content(64 * 1024):
+        content += chunk
+        if len(content) > MOST_BYTES:
+            raise NoAnswerError("reply too large", f"more than {MOST_BYTES:,} bytes", again=False)
+    return bytes(content)
 
 
 def _one_line(text: str) -> str:
