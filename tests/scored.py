@@ -18,6 +18,8 @@ class Run:
         self.cells: list[dict[str, Any]] = []
         self.tables: dict[str, dict[str, Any]] = {}
         self.splits: dict[str, list[str]] = {}
+        self.citations: list[str] = []
+        self.comparisons: list[list[str]] = []
 
     def table(
         self, name: str, benchmarks: Sequence[str], *, metrics: Sequence[str] = (), published: Sequence[str] = ()
@@ -71,7 +73,9 @@ class Run:
             "sample": self.sample,
             "cells": self.cells,
             "tables": self.tables,
+            "citations": self.citations,
             "splits": self.splits,
+            "comparisons": self.comparisons,
         }
 
     def write(self) -> Path:
@@ -88,6 +92,7 @@ def metrics_file(
     arm: float | None = 0.01,
     status: Mapping[str, int] | None = None,
     notes: Sequence[str] = (),
+    split_notes: Sequence[str] = (),
     lineage: Mapping[str, str] = LINEAGE,
     **others: Any,
 ) -> dict[str, Any]:
@@ -104,7 +109,8 @@ def metrics_file(
         "status": dict(tallies),
         **scorings,
         "intervals": intervals,
-        "notes": [*notes],
+        "notes": [*split_notes, *notes],
+        "split_notes": [*split_notes],
         "lineage": dict(lineage),
         **others,
     }

@@ -1,7 +1,8 @@
 """What the footnotes of the tables say: everything a reader must know before comparing two numbers."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
+from reftables.errors import counted
 from reftables.overalls import define_overalls, missing_tasks
 from reftables.published import Key, Published
 from reftables.results import Kind, Result, Scoring
@@ -39,18 +40,13 @@ def of_column(table: Table, column: Column) -> Iterator[str]:
         yield "not over the splits of the papers' overalls: no published number can stand beside it"
     for option, value in first.options.items():
         yield f"scored with {option}: {str(value).lower()}"
-    yield from _shared_notes(results)
+    yield from first.split_notes
     sizes = {split: part.n for split, part in table.splits_of(first.model, column.benchmark).items()}
     if column.kind == Kind.OVERALL:
         overall = next(o for o in define_overalls(first.task, sizes) if o.name == column.split)
         yield f"{overall.name}: {overall.description}; the interval allows for errors that the splits share"
     elif first.task == Task.ANSWERS and (missing := missing_tasks(list(sizes))):
         yield f"no overall: it is the mean of six tasks, and there is no {', '.join(missing)}"
-
-
-def _shared_notes(results: Sequence[Result]) -> list[str]:
-    """The notes that all models have on a split: they are about its data."""
-    return [note for note in results[0].notes if all(note in result.notes for result in results)]
 
 
 def of_result(table: Table, column: Column, result: Result) -> Iterator[str]:
@@ -64,9 +60,9 @@ def of_result(table: Table, column: Column, result: Result) -> Iterator[str]:
             "no published number can stand beside it"
         )
     if result.dropped:
-        yield f"the authors' script leaves {result.dropped:,} samples out of its denominator; here they count as wrong"
-    shared = _shared_notes(table.results_in(column))
-    yield from (note for note in result.notes if note not in shared)
+        left_out = counted(result.dropped, "sample", "samples")
+        yield f"the authors' script leaves {left_out} out of its denominator; here all count, as wrong"
+    yield from result.notes
 
 
 def total(result: Result) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from reftables.errors import ConfigError, DataError
 from reftables.files import read_text
@@ -91,6 +91,14 @@ def _cell(row: Mapping[str, str], where: str) -> PublishedCell:
     if not 0 <= value <= 100:
         raise DataError(f"{where}: value {row['value']!r} is not a number from 0 to 100 (percent)")
     return PublishedCell(value, row["value"], Grade(row["grade"]), row["source"])
+
+
+def published_names(expected: Mapping[str, Any]) -> dict[str, str]:
+    """The names of papers' models that the config uses, each under its config key."""
+    names = {f"models.{c['model']}.published": c["published"] for c in expected["cells"] if c["published"] is not None}
+    for table, spec in expected["tables"].items():
+        names |= {f"tables.{table}.published[{place}]": model for place, model in enumerate(spec["published"])}
+    return names
 
 
 def require_models(published: Published, names: Mapping[str, str], path: str | Path) -> None:

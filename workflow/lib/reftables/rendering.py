@@ -1,15 +1,12 @@
-"""The printed tables as Markdown and as one self-contained HTML page."""
+"""The printed tables as Markdown, and what all printed forms say around them."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-import jinja2
-
+from reftables.grids import Grid
 from reftables.sheets import Entry, Heading, Row, Section, Sheet
 
-TEMPLATES = Path(__file__).parent / "templates"
 SAMPLE = "sample data, not comparable with any paper"
 LEGEND = (
     "All numbers are percent. ± is the longer arm of the 95 % interval, whose ends are in tables.csv.",
@@ -31,6 +28,7 @@ class Origin:
     sample: bool
     selection: Mapping[str, str]
     config_files: Sequence[str]
+    citations: Sequence[str]  # of the data
     lineage_parts: Sequence[str]
     lineages: Sequence[tuple[str, Sequence[str]]]  # "model on benchmark split", one hash a part
 
@@ -41,7 +39,7 @@ def escape(text: str) -> str:
     return _MARKDOWN.sub(r"\\\1", plain)
 
 
-def markdown(sections: Sequence[Section], origin: Origin) -> str:
+def markdown(sections: Sequence[Section], origin: Origin, grids: Sequence[Grid] = ()) -> str:
     """results/tables.md."""
     lines = ["# Tables", ""]
     if origin.sample:
@@ -49,6 +47,8 @@ def markdown(sections: Sequence[Section], origin: Origin) -> str:
     lines += [f"- {escape(line)}" for line in LEGEND]
     for section in sections:
         lines += ["", *_section(section)]
+    for grid in grids:
+        lines += ["", *_grid(grid)]
     return "\n".join([*lines, "", *_foot(origin), ""])
 
 
@@ -71,6 +71,13 @@ def _sheet(sheet: Sheet) -> Iterator[str]:
     yield _line(["model", *(_heading(heading) for heading in sheet.headings)])
     yield _line(["---", *("---:" for _ in sheet.headings)])
     yield from (_row(row) for row in sheet.rows)
+
+
+def _grid(grid: Grid) -> Iterator[str]:
+    yield from (f"## {escape(grid.title)}", "", escape(grid.method), "")
+    yield _line(list(map(escape, grid.headings)))
+    yield _line(["---"] * grid.names + ["---:"] * (len(grid.headings) - grid.names))
+    yield from (_line(list(map(escape, row))) for row in grid.rows)
 
 
 def _line(fields: Sequence[str]) -> str:
@@ -106,6 +113,11 @@ def _foot(origin: Origin) -> Iterator[str]:
     for name, value in origin.selection.items():
         yield f"- {escape(name)}: {escape(value)}"
     yield f"- config files: {escape(', '.join(origin.config_files))}"
+    if origin.citations:
+        yield ""
+        yield "Data, to be cited:"
+        yield ""
+        yield from (f"- {escape(citation)}" for citation in origin.citations)
     yield ""
     yield "Lineage, one hash for each part of what a number depends on:"
     yield ""
@@ -113,17 +125,3 @@ def _foot(origin: Origin) -> Iterator[str]:
     yield _line(["---"] * (1 + len(origin.lineage_parts)))
     for name, hashes in origin.lineages:
         yield _line([escape(name), *(escape(value) for value in hashes)])
-
-
-def html(sections: Sequence[Section], origin: Origin) -> str:
-    """results/index.html: no script, no network, every text escaped."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    template = environment.get_template("index.html.j2")
-    return template.render(sections=sections, origin=origin, legend=LEGEND, sample_line=SAMPLE)

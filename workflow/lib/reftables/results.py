@@ -58,9 +58,12 @@ class Result:
     status: Mapping[str, int]
     scores: Scores  # a scoring that the answer format lacks has no key
     dropped: int = 0  # samples the authors' script leaves out
-    notes: Sequence[str] = ()
+    notes: Sequence[str] = ()  # on this model's answers
+    split_notes: Sequence[str] = ()  # on the split, whatever the model
+    counted: Mapping[str, int] = field(default_factory=dict)  # samples of the metrics that are not over all n
     groups: Mapping[str, Any] = field(default_factory=dict)
     lineage: Mapping[str, Any] = field(default_factory=dict)
+    tokens: Mapping[str, int] = field(default_factory=dict)  # spent, where the backend counted them
 
     @property
     def comparable(self) -> bool:
@@ -72,6 +75,10 @@ class Result:
         """Whether no paper's number may stand in the same column: other samples, whatever the model."""
         return not self.official or self.limit is not None
 
+    def size(self, metric: str) -> int:
+        """The samples that a metric is over."""
+        return self.counted.get(metric, self.n)
+
     @property
     def unparsed(self) -> int:
         return self.status.get(Status.UNPARSED, 0)
@@ -79,6 +86,14 @@ class Result:
     def shown_scoring(self, metric: str) -> Scoring | None:
         """Official where the answer format has it, else robust; None where the metric isn't there at all."""
         return next((scoring for scoring in Scoring if metric in self.scores.get(scoring, {})), None)
+
+
+def read_expected(path: str | Path) -> dict[str, Any]:
+    """results/expected.json: what is to be shown."""
+    try:
+        return dict(json.loads(read_text(path)))
+    except json.JSONDecodeError as error:
+        raise DataError(f"{path}: not JSON: {error}. Remove the file and run snakemake again.") from error
 
 
 def read_results(expected: Mapping[str, Any]) -> list[Result]:
@@ -110,7 +125,8 @@ def _check_lineage(path: Path, cell: Mapping[str, Any], found: Mapping[str, Any]
     raise DataError(
         f"{path}: {model} on {benchmark} {split} was scored with another {' and '.join(changed)} ({differences}). "
         "No table was written. Score it anew from the start, answers in the store are kept: "
-        f"snakemake --forcerun results/truth/{benchmark}/{split}.jsonl infer_{model} score"
+        f"snakemake --cores 1 --forcerun results/truth/{benchmark}/{split}.jsonl infer_{model} score -- "
+        "results/tables.md, with the same --configfile as before."
     )
 
 
@@ -136,9 +152,12 @@ def _result(cell: Mapping[str, Any], metrics: Mapping[str, Any], limit: int | No
             status=status,
             scores=dict(_scores(metrics, metrics.get("intervals", {}))),
             dropped=metrics.get("official_dropped") or 0,
-            notes=metrics["notes"],
+            notes=[note for note in metrics["notes"] if note not in metrics.get("split_notes", [])],
+            split_notes=metrics.get("split_notes", []),
+            counted=metrics.get("counted", {}),
             groups=metrics.get("groups") or {},
             lineage=cell["lineage"],
+            tokens=metrics.get("tokens") or {},
         )
     except KeyError as error:
         raise DataError(f"{cell['metrics']}: no {error}. Remove the file and run again.") from error
@@ -172,5 +191,16 @@ def subsets(result: Result) -> Iterator[Result]:
 def derived(result: Result, kind: Kind, split: str, *, n: int, scores: Scores) -> Result:
     """`result` with other samples: what belongs to its own metrics file is left behind."""
     return replace(
-        result, kind=kind, split=split, n=n, scores=scores, requests=None, status={}, dropped=0, notes=(), groups={}
+        result,
+        kind=kind,
+        split=split,
+        n=n,
+        scores=scores,
+        requests=None,
+        status={},
+        dropped=0,
+        notes=(),
+        split_notes=(),
+        counted={},
+        groups={},
     )

@@ -101,7 +101,7 @@ class _Writer:
             benchmark=column.benchmark,
             split=column.split,
             metric=column.metric if with_metric else "",
-            size=" or ".join(sorted({size(result) for result in self.table.results_in(column)})),
+            size=" or ".join(sorted({size(result, column.metric) for result in self.table.results_in(column)})),
             marks=self.notes.marks(footnotes.of_column(self.table, column)) if told else (),
         )
 
@@ -185,9 +185,9 @@ class _Writer:
         return Entry()
 
 
-def size(result: Result) -> str:
+def size(result: Result, metric: str) -> str:
     """How many samples a number is made of."""
-    return f"n={result.n:,}" if result.requests is None else f"n={result.n:,} of {result.requests:,} requests"
+    return f"n={result.size(metric):,}" + ("" if result.requests is None else f" ({result.requests:,} requests)")
 
 
 def unread(result: Result) -> list[str]:

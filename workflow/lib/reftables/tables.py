@@ -239,7 +239,7 @@ def _cell(table: str, result: Result, metric: str, scoring: Scoring, score: Scor
     if paper is not None and value is not None:
         delta = value - paper.value
         # A subset is too small for a verdict: one of 7 samples is 14 points.
-        verdict = None if result.kind == Kind.SUBSET else judge(value, low, high, paper.value, n=result.n)
+        verdict = None if result.kind == Kind.SUBSET else judge(value, low, high, paper.value, n=result.size(metric))
     return Cell(
         table=table,
         benchmark=result.benchmark,
@@ -250,7 +250,7 @@ def _cell(table: str, result: Result, metric: str, scoring: Scoring, score: Scor
         value=value,
         low=low,
         high=high,
-        n=result.n,
+        n=result.size(metric),
         unparsed=None if result.kind == Kind.SUBSET else result.unparsed,
         published=paper.value if paper else None,
         delta=delta,
