@@ -1,6 +1,7 @@
 """The store: nothing that was paid for is lost, nothing is asked twice."""
 
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ import pytest
 from reftables.errors import DataError
 from reftables.models.job import Job
 from reftables.rows import AnswerFormat, Notation, Prediction, Request, Status, Task
+from reftables.shards import WHOLE, Shard
 from reftables.stages.infer import predict_through_store, refuse_errors
 from reftables.store import Store, key_of, locked
 
@@ -94,7 +96,7 @@ def test_a_torn_last_line_costs_that_answer_and_spoils_no_other(
     assert "1 torn line(s) passed over" in capsys.readouterr().err
 
 
-def test_answers_of_all_writers_count(tmp_path: Path) -> None:
+def test_answers_of_all_shards_count(tmp_path: Path) -> None:
     predict(Backend(), tmp_path)
     (tmp_path / "val.0-of-1.jsonl").rename(tmp_path / "val.1-of-4.jsonl")
     again = Backend()
@@ -121,7 +123,7 @@ def test_errors_are_never_stored_and_asked_again(tmp_path: Path) -> None:
 
 
 def test_an_error_cannot_be_appended(tmp_path: Path) -> None:
-    with Store(tmp_path, "val", "0-of-1") as store, pytest.raises(ValueError, match="never stored"):
+    with Store(tmp_path, "val") as store, pytest.raises(ValueError, match="never stored"):
         store.append("key", Prediction(id=0, status=Status.ERROR))
 
 
@@ -132,15 +134,73 @@ def test_a_second_job_waits_for_the_lock_and_then_answers_from_the_store(tmp_pat
         started.set()
         predict(second, tmp_path)
 
-    with locked(tmp_path, "val.0-of-1"):
+    with locked(tmp_path, "val"):
         thread = threading.Thread(target=other_job)
         thread.start()
         started.wait()
         thread.join(timeout=0.3)
         assert thread.is_alive()
-        with Store(tmp_path, "val", "0-of-1") as store:
+        with Store(tmp_path, "val") as store:
             for request in REQUESTS:
                 key = key_of({"backend": "fake", **second.decides(request, JOB, DIGESTS[request.image])})
                 store.append(key, Prediction(id=request.id, status=Status.OK, text="first"))
     thread.join(timeout=10)
     assert second.asked == []
+
+
+@pytest.mark.parametrize(
+    ("held", "wanted", "waits"),
+    [
+        (Shard(0, 3), Shard(1, 3), False),
+        (Shard(0, 3), Shard(0, 3), True),
+        (Shard(0, 3), WHOLE, True),
+        (WHOLE, Shard(2, 3), True),
+        (Shard(1, 2), Shard(2, 3), True),
+    ],
+    ids=["another part", "the same part", "the whole", "a part of the whole", "a part of another cut"],
+)
+def test_jobs_that_may_share_a_request_wait_for_each_other(
+    tmp_path: Path, held: Shard, wanted: Shard, waits: bool
+) -> None:
+    entered = threading.Event()
+
+    def other_job() -> None:
+        with locked(tmp_path, "val", wanted):
+            entered.set()
+
+    thread = threading.Thread(target=other_job)
+    with locked(tmp_path, "val", held):
+        thread.start()
+        assert entered.wait(0.3) is not waits
+    thread.join(timeout=10)
+    assert entered.is_set()
+
+
+def test_jobs_that_cut_a_split_in_three_ways_never_run_together_and_all_end(tmp_path: Path) -> None:
+    inside: list[int] = []
+    together: list[list[int]] = []
+
+    def job(shard: Shard) -> None:
+        for _ in range(5):
+            with locked(tmp_path, "val", shard):
+                inside.append(shard.count)
+                together.append(inside.copy())
+                time.sleep(0.002)
+                inside.remove(shard.count)
+
+    shards = [Shard(number, count) for count in (1, 2, 3) for number in range(count)]
+    threads = [threading.Thread(target=job, args=(shard,)) for shard in shards]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert len(together) == 5 * len(shards)
+    assert all(len(set(counts)) == 1 for counts in together)
+
+
+def test_a_lock_file_that_a_killed_job_left_stops_nobody(tmp_path: Path) -> None:
+    (tmp_path / "val.0-of-1.lock").write_text("4194305\n")
+    (tmp_path / "val.1-of-2.lock").touch()
+    again = Backend()
+    predict(again, tmp_path)
+    assert again.asked == [0, 1, 3]

@@ -2,11 +2,14 @@
 
 IN   results/requests/{benchmark}/{split}.{prompt}.locout, the truth for backends that may see it,
      the manifest for backends that open images, the local answer files of recorded models
-OUT  results/predictions/{model}/{benchmark}/{split}.jsonl
+OUT  results/predictions/{model}/{benchmark}/{split}.jsonl, or, where `exec.shards` is more than one,
+     results/shards/{model}/{benchmark}/{split}.{shard}-of-{shards}.jsonl, removed once they are gathered
      results/store/{model}/{benchmark}/ (appended to, never declared: a failed job must not lose an answer)
 """
 
 for _model in CONFIG.models.values():
+    # Of file names, where a job predicts a part of the split.
+    _part = f".{{shard}}-of-{_model.shards}" if _model.shards > 1 else ""
 
     rule:
         name:
@@ -23,11 +26,15 @@ for _model in CONFIG.models.values():
                 m.module.answer_files(m.identity, model=m.name, benchmark=wildcards.benchmark, split=wildcards.split)
             ),
         output:
-            paths.PREDICTIONS.replace("{model}", _model.name),
+            temp(paths.SHARD.replace("{model}", _model.name).replace("{shards}", str(_model.shards)))
+            if _part
+            else paths.PREDICTIONS.replace("{model}", _model.name),
         log:
-            f"results/logs/infer_{_model.name}/{{benchmark}}/{{split}}.log",
+            f"results/logs/infer_{_model.name}/{{benchmark}}/{{split}}{_part}.log",
         benchmark:
-            f"results/timings/infer_{_model.name}/{{benchmark}}/{{split}}.tsv"
+            f"results/timings/infer_{_model.name}/{{benchmark}}/{{split}}{_part}.tsv"
+        # On a cluster, what only reads files runs beside snakemake: queueing would take longer.
+        localrule: not _model.module.LOOKS
         conda:
             f"../../envs/{_model.execution['env']}.yaml"
         threads: _model.execution["threads"]
@@ -49,6 +56,9 @@ for _model in CONFIG.models.values():
                 "--manifest-root", CONFIG.manifest(cell_of(wildcards, m))[1]
             ),
             limit=given("--limit", CONFIG.limit),
+            shard=lambda wildcards, m=_model: given(
+                "--shard", f"{wildcards.shard}-of-{m.shards}" if m.shards > 1 else None
+            ),
             partial="--partial" if _model.partial else "",
             # Asking for `output` keeps Snakemake from tracking the value: what cannot change a prediction reruns nothing.
             execution=lambda wildcards, output, m=_model: canonical_json(m.execution),
@@ -57,5 +67,5 @@ for _model in CONFIG.models.values():
             "python -m reftables.stages.infer --model {params.model:q} --benchmark {wildcards.benchmark:q}"
             " --split {wildcards.split:q} --task {params.task:q} --identity {params.identity:q}"
             " --execution {params.execution:q} --format {params.form:q} --requests {input.requests:q}"
-            " {params.truth} {params.manifest} {params.manifest_root} {params.limit} {params.partial}"
-            " --store {params.store:q} --predictions {output:q} > {log:q} 2>&1"
+            " {params.truth} {params.manifest} {params.manifest_root} {params.limit} {params.shard}"
+            " {params.partial} --store {params.store:q} --predictions {output:q} > {log:q} 2>&1"

@@ -1,26 +1,32 @@
 """The append-only store of predictions that cost something.
 
-One folder a (model, benchmark), one file a (split, writer): `{split}.{writer}.jsonl`, a line an
-answer: `{"key", "prediction"}`. The key is the sha256 of what decides the answer, so neither the
-id, the order, the shard nor a change of code matters; identical requests are asked once. Answers
+One folder a (model, benchmark), one file a (split, shard): `{split}.{shard}-of-{shards}.jsonl`, a
+line an answer: `{"key", "prediction"}`. The key is the sha256 of what decides the answer, so neither
+the id, the order, the shard nor a change of code matters; identical requests are asked once. Answers
 are appended as they come, synced to disk; errors never. A line torn by a crash is passed over.
 """
 
+import errno
 import hashlib
 import json
 import os
+import random
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from io import FileIO
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import Any, Self
 
 from filelock import FileLock, Timeout
 
+from reftables.errors import DataError
 from reftables.files import canonical_json, dump_json, parse_prediction, prediction_row
 from reftables.rows import Prediction, Status
+from reftables.shards import WHOLE, Shard
 
 
 def key_of(decides: Mapping[str, Any]) -> str:
@@ -29,17 +35,17 @@ def key_of(decides: Mapping[str, Any]) -> str:
 
 
 class Store:
-    """The answers of one (model, benchmark, split), read from all writers' files, appended to this writer's."""
+    """The answers of one (model, benchmark, split), read from all shards' files, appended to this shard's."""
 
-    def __init__(self, folder: Path, split: str, writer: str) -> None:
+    def __init__(self, folder: Path, split: str, shard: Shard = WHOLE) -> None:
         self._folder = folder
         self._split = split
-        self._path = folder / f"{split}.{writer}.jsonl"
+        self._path = folder / f"{split}.{shard}.jsonl"
         self._answers: dict[str, Prediction] = {}
-        self._file: BinaryIO | None = None
+        self._file: FileIO | None = None
 
     def read(self) -> None:
-        """Read every writer's answers; the first answer to a request stands."""
+        """Read every shard's answers; the first answer to a request stands."""
         for path in sorted(self._folder.glob(f"{self._split}.*.jsonl")):
             passed_over = 0
             for line in path.read_bytes().split(b"\n"):
@@ -70,16 +76,24 @@ class Store:
         """Keep an answer: on disk before this returns."""
         if prediction.status in {Status.ERROR, Status.MISSING}:
             raise ValueError(f"a {prediction.status} is no answer and never stored")
-        file = self._opened()
-        file.write(f"{dump_json({'key': key, 'prediction': prediction_row(prediction)})}\n".encode())
-        file.flush()
-        os.fsync(file.fileno())
+        line = f"{dump_json({'key': key, 'prediction': prediction_row(prediction)})}\n".encode()
+        try:
+            file = self._opened()
+            if file.write(line) < len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fsync(file.fileno())
+        except OSError as error:
+            raise DataError(
+                f"{self._path}: an answer cannot be kept: {error.strerror}. Mend that and run again: those before "
+                "it are safe."
+            ) from error
         self._answers[key] = prediction
 
-    def _opened(self) -> BinaryIO:
+    def _opened(self) -> FileIO:
         if self._file is None:
             self._folder.mkdir(parents=True, exist_ok=True)
-            self._file = self._path.open("ab")
+            # Unbuffered: closing a buffered file would try again to write what a full disk refused.
+            self._file = self._path.open("ab", buffering=0)
             if self._file.tell() and not _ends_in_line_feed(self._path):
                 self._file.write(b"\n")  # ends the torn line of an earlier crash, so it spoils no new one
         return self._file
@@ -101,16 +115,45 @@ def _ends_in_line_feed(path: Path) -> bool:
 
 
 @contextmanager
-def locked(folder: Path, name: str) -> Iterator[None]:
-    """Hold the lock beside the store; a second job waits, and says so."""
+def locked(folder: Path, split: str, shard: Shard = WHOLE) -> Iterator[None]:
+    """Hold the lock of a shard beside the store; another job for the same requests waits, and says so.
+
+    Shards of one count share no request and run side by side. A job that cut the split otherwise, left
+    behind by an earlier run, may: this one waits for it as well, and lets its own lock go meanwhile, for
+    two that hold on would wait for each other for ever.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / f"{name}.lock")
+    own = FileLock(folder / f"{split}.{shard}.lock")
+    _acquire(own)
+    while busy := _held_otherwise(folder, split, shard):
+        own.release()
+        _acquire(busy)
+        busy.release()
+        time.sleep(random.uniform(0, 0.2))  # two that step back for each other do not do so in step
+        _acquire(own)
+    try:
+        yield
+    finally:
+        own.release()
+
+
+def _acquire(lock: FileLock) -> None:
     try:
         lock.acquire(timeout=0)
     except Timeout:
         print(f"waiting for another job that holds {lock.lock_file}", file=sys.stderr)
         lock.acquire()
-    try:
-        yield
-    finally:
+
+
+def _held_otherwise(folder: Path, split: str, shard: Shard) -> FileLock | None:
+    """A held lock of a shard of another count, if there is one."""
+    for path in folder.glob(f"{split}.*.lock"):
+        lock = FileLock(path)
+        if Shard.parse(path.name.removesuffix(".lock").rpartition(".")[2]).count == shard.count:
+            continue
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            return lock
         lock.release()
+    return None

@@ -9,12 +9,12 @@ from types import ModuleType
 
 from reftables.errors import DataError, preview, run
 from reftables.files import check_ids, read_requests, read_truth, without_garbage_collection, write_predictions
+from reftables.lease import gpu_lease
 from reftables.manifest import image_digests
 from reftables.models.job import Job
 from reftables.rows import Prediction, Request, Status, Task, limited, parse_answer_format
+from reftables.shards import WHOLE, Shard
 from reftables.store import Store, key_of, locked
-
-WRITER = "0-of-1"  # which shard of the split this job predicts: the whole
 
 
 def parser() -> argparse.ArgumentParser:
@@ -31,6 +31,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--manifest", help="manifest of the images, for backends that open them")
     options.add_argument("--manifest-root", help="folder its names are relative to")
     options.add_argument("--limit", type=int, help="only the first samples")
+    options.add_argument("--shard", type=Shard.parse, default=WHOLE, help="only this part, as 0-of-3")
     options.add_argument("--partial", action="store_true", help="missing answers are wrong, not an error")
     options.add_argument("--store", type=Path, required=True, help="folder of the store of this model and benchmark")
     options.add_argument("--predictions", required=True, help="prediction file to write")
@@ -58,7 +59,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     if backend.STORED:
         digests = image_digests(args.manifest, args.manifest_root, {request.image for request in requests})
-        predictions = predict_through_store(backend, requests, job, digests, args.store)
+        requests = args.shard.part_of(requests, lambda request: digests[request.image])
+        predictions = predict_through_store(backend, requests, job, digests, args.store, args.shard)
     else:
         with without_garbage_collection():
             predictions = list(backend.predict(requests, job))
@@ -68,14 +70,19 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def predict_through_store(
-    backend: ModuleType, requests: Sequence[Request], job: Job, digests: Mapping[str, str], folder: Path
+    backend: ModuleType,
+    requests: Sequence[Request],
+    job: Job,
+    digests: Mapping[str, str],
+    folder: Path,
+    shard: Shard = WHOLE,
 ) -> list[Prediction]:
     """Predictions of all `requests`; each distinct one the store lacks is asked once and kept as soon as answered."""
     keys = {
         r.id: key_of({"backend": job.identity["backend"], **backend.decides(r, job, digests[r.image])})
         for r in requests
     }
-    with locked(folder, f"{job.split}.{WRITER}"), Store(folder, job.split, WRITER) as store:
+    with locked(folder, job.split, shard), Store(folder, job.split, shard) as store:
         store.read()
         misses: dict[str, Request] = {}
         for request in requests:
@@ -84,12 +91,13 @@ def predict_through_store(
         print(f"{len(requests):,} requests, {len(misses):,} to ask, the rest from the store", flush=True)
         failed: dict[str, Prediction] = {}
         if misses:  # a model is loaded, a connection opened, on the first miss only
-            for prediction in backend.predict(list(misses.values()), job):
-                key = keys[prediction.id]
-                if prediction.status is Status.ERROR:
-                    failed[key] = prediction
-                else:
-                    store.append(key, prediction)
+            with gpu_lease(job.execution.get("gpu", 0)):
+                for prediction in backend.predict(list(misses.values()), job):
+                    key = keys[prediction.id]
+                    if prediction.status is Status.ERROR:
+                        failed[key] = prediction
+                    else:
+                        store.append(key, prediction)
         return [_answer(request.id, keys[request.id], store, failed) for request in requests]
 
 

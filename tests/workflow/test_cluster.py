@@ -1,0 +1,177 @@
+"""What reaches a scheduler: resources, nothing secret, and no light work. The scheduler is a script of ours."""
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.conftest import REPOSITORY
+from tests.server import Server
+from tests.workflow.conftest import Workspace
+from tests.workflow.material import WORDS, baseline, boxes_benchmark, server_model, write_annotations, write_images
+
+PROFILES = REPOSITORY / "profiles"
+KEY = "sk-secret-0123456789abcdef"
+
+QSUB = """
+import json, os, subprocess, sys
+from pathlib import Path
+folder = Path(os.environ["FAKE_PBS"])
+number = str(len(list(folder.glob("*.json"))) + 1)
+script = Path(sys.argv[-1])
+(folder / f"{number}.json").write_text(json.dumps([*sys.argv[1:-1], script.read_text()]))
+command = ["sh", "-c", 'sh "$0"; echo $? > "$1"', str(script), str(folder / f"{number}.exit")]
+with (folder / f"{number}.log").open("wb") as log:
+    subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+print(f"{number}.fake")
+"""
+QSTAT = """
+import os, sys
+from pathlib import Path
+number = sys.argv[-1].removesuffix(".fake")
+ended = Path(os.environ["FAKE_PBS"], f"{number}.exit")
+code = ended.read_text().strip() if ended.exists() else ""
+print(f"Job Id: {number}.fake\\n    job_state = {'F' if code else 'R'}\\n    Exit_status = {code}")
+"""
+
+
+class Pbs:
+    """A scheduler that runs everything at once, and remembers how it was asked."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "pbs"
+        self.folder.mkdir()
+        for name, source in {"qsub": QSUB, "qstat": QSTAT}.items():
+            write_command(folder / "bin" / name, f"#!{sys.executable}\n{source}")
+        self.environment = {"FAKE_PBS": str(self.folder), "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
+
+    @property
+    def submitted(self) -> list[list[str]]:
+        """Options and script of each job, in order."""
+        paths = sorted(self.folder.glob("*.json"), key=lambda path: int(path.stem))
+        return [json.loads(path.read_text()) for path in paths]
+
+
+def write_command(path: Path, text: str) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+@pytest.fixture
+def pbs(workspace: Workspace, tmp_path: Path) -> Pbs:
+    """The scheduler, and a workspace that submits to it by the shipped profile."""
+    if importlib.util.find_spec("snakemake_executor_plugin_cluster_generic") is None:
+        pytest.skip("the plugin cluster-generic is not installed: make test EXTRAS=cluster")
+    pbs = Pbs(tmp_path)
+    workspace.more_environment = pbs.environment | {"SERVED_KEY": KEY}
+    profile = ("--workflow-profile", str(PROFILES / "cluster-generic"))
+    workspace.where = (*profile, "--jobs", "2", "--latency-wait", "5", "--seconds-between-status-checks", "1")
+    return pbs
+
+
+def prepare(workspace: Workspace, server: Server, **execution: Any) -> None:
+    write_annotations(workspace.folder / "data", "val", 100, WORDS)
+    write_images(workspace.folder / "data" / "images")
+    model = server_model(server.url)
+    model["exec"] |= execution
+    workspace.config = {
+        "benchmarks": {"mine": boxes_benchmark(val=len(WORDS))},
+        "models": {"served": model, "centre": baseline("center")},
+        "run": {"models": ["served", "centre"], "benchmarks": ["mine"]},
+    }
+
+
+def test_resources_reach_the_scheduler_and_light_rules_do_not(workspace: Workspace, pbs: Pbs) -> None:
+    with Server() as server:
+        prepare(workspace, server, threads=2, gpu=1, mem_mb=700, runtime=90, api_slots=1)
+        run = workspace.run()
+    assert run.jobs["infer_centre"] == 1
+    (submitted,) = pbs.submitted
+    assert submitted[submitted.index("-N") + 1] == "infer_served"
+    assert "select=1:ncpus=2:mem=700mb:ngpus=1" in submitted
+    assert "walltime=90:00" in submitted
+
+
+def test_a_failed_job_is_submitted_again_with_more_memory(workspace: Workspace, pbs: Pbs) -> None:
+    with Server({"do": "status", "status": 400, "match": WORDS[2], "times": 1}) as server:
+        prepare(workspace, server, mem_mb=700)
+        workspace.run()
+        assert len(server.asked) == len(WORDS) + 1
+    requests = [next(option for option in options if "mem=" in option) for options in pbs.submitted]
+    assert [re.search(r"mem=(\d+)mb", request)[1] for request in requests] == ["700", "1400"]
+
+
+def test_shards_are_jobs_of_their_own(workspace: Workspace, pbs: Pbs) -> None:
+    with Server() as server:
+        prepare(workspace, server, shards=2)
+        workspace.run()
+        assert len(server.asked) == len(WORDS)
+    assert len(pbs.submitted) == 2
+
+
+def test_a_key_stands_in_no_script_and_no_other_file(workspace: Workspace, pbs: Pbs) -> None:
+    with Server() as server:
+        prepare(workspace, server, key_env="SERVED_KEY")
+        workspace.run()
+        assert server.asked[0].headers["authorization"] == f"Bearer {KEY}"
+    for folder in (workspace.folder, pbs.folder):
+        files = [path for path in folder.rglob("*") if path.is_file()]
+        assert not [path for path in files if KEY.encode() in path.read_bytes()]
+
+
+@pytest.mark.parametrize(
+    ("command", "answer", "code", "status"),
+    [
+        ("qstat", "Job Id: 7\n    job_state = R\n    Exit_status_x = 1", 0, "running"),
+        ("qstat", "Job Id: 7\n    job_state = Q", 0, "running"),
+        ("qstat", "Job Id: 7\n    job_state = F\n    Exit_status = 0", 0, "success"),
+        ("qstat", "Job Id: 7\n    job_state = F\n    Exit_status = 271", 0, "failed"),
+        ("qstat", "Job Id: 7\n    job_state = C\n    exit_status = 0", 0, "success"),
+        ("qstat", "Job Id: 7\n    job_state = F", 0, "failed"),
+        ("qstat", "qstat: Unknown Job Id 7", 153, "failed"),
+        ("qstat", "pbs_connect: cannot connect to server (errno=111)", 111, "running"),
+        ("bjobs", "DONE -", 0, "success"),
+        ("bjobs", "EXIT 130", 0, "failed"),
+        ("bjobs", "PEND -", 0, "running"),
+        ("bjobs", "Job <7> is not found", 255, "failed"),
+        ("bjobs", "Failed in an LSF library call", 255, "running"),
+    ],
+)
+def test_the_status_command_understands_the_scheduler_and_never_fails(
+    tmp_path: Path, command: str, answer: str, code: int, status: str
+) -> None:
+    write_command(tmp_path / "bin" / command, f"#!/bin/sh\ncat <<'END'\n{answer}\nEND\nexit {code}\n")
+    environment = {"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"}
+    script = PROFILES / "cluster-generic" / "status.sh"
+    done = subprocess.run([script, "7"], capture_output=True, text=True, env=environment)
+    assert (done.stdout, done.returncode) == (f"{status}\n", 0)
+
+
+def profile(name: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load((PROFILES / name / "profile.yaml").read_text(encoding="utf-8"))
+    return loaded
+
+
+@pytest.mark.parametrize("name", [path.name for path in PROFILES.iterdir()])
+def test_every_profile_carries_the_safety_keys(name: str) -> None:
+    keys = profile(name)
+    assert keys["max-checksum-file-size"] == "256MB"
+    assert keys["rerun-incomplete"] is keys["show-failed-logs"] is True
+    assert {"api_slots", "downloads"} <= keys["resources"].keys()
+    assert ("gpu" in keys["resources"]) is ("executor" not in keys)
+
+
+def test_rules_leave_retries_and_groups_to_profiles_and_name_their_resources() -> None:
+    for path in (REPOSITORY / "workflow" / "rules").glob("*.smk"):
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"^\s+(retries|group):", text, re.MULTILINE), path
+        rules = len(re.findall(r"^\s*rule\b.*:$", text, re.MULTILINE))
+        assert len(re.findall(r"\bruntime=", text)) == len(re.findall(r"\bmem_mb=", text)) == rules, path
