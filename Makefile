@@ -1,6 +1,7 @@
 # make tables    set up and evaluate the bundled sample: results/tables.md
 # make test      the tests (EXTRAS=torch adds those that run models)
 # make test-all  also the slow ones
+# make test-slurm  those on a real SLURM, which they start and stop (needs root once; skipped where it cannot run)
 # make lint      ruff, mypy, snakefmt, snakemake --lint
 # make bench     the speed measurements of tests/speed
 
@@ -13,10 +14,10 @@ BIN := $(VENV)/bin
 REQUIREMENTS := requirements.txt $(if $(EXTRAS),requirements-$(EXTRAS).txt)
 READY := $(VENV)/.ready$(if $(EXTRAS),-$(EXTRAS))
 
-.PHONY: tables test test-all lint bench clean
+.PHONY: tables test test-all test-slurm lint bench clean
 
 tables: $(READY)
-	$(BIN)/snakemake --cores $(CORES) results/tables.md
+	$(BIN)/snakemake --cores $(CORES) --quiet rules host
 	@echo "The tables: results/tables.md, results/tables.csv, results/index.html"
 
 test: $(READY)
@@ -24,6 +25,10 @@ test: $(READY)
 
 test-all: $(READY)
 	$(BIN)/python -m pytest -m "not slurm"
+
+test-slurm:
+	$(MAKE) $(VENV)/.ready-cluster EXTRAS=cluster
+	$(BIN)/python -m pytest -m slurm
 
 lint: $(READY)
 	$(BIN)/ruff check .

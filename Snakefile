@@ -1,7 +1,7 @@
 """reftables: the evaluation tables of visual-grounding papers, ours beside the published.
 
 Read in this order: config/config.yaml (what is run), workflow/rules/common.smk (what every rule
-shares), then the rules in the order of the data: sample, convert, infer, score, tables.
+shares), then the rules in the order of the data: sample, download, convert, infer, gather, fairseq, score, analyse, tables, gallery.
 """
 
 from snakemake.utils import min_version
@@ -17,22 +17,33 @@ report: "workflow/report/workflow.rst"
 
 include: "workflow/rules/common.smk"
 include: "workflow/rules/sample.smk"
+include: "workflow/rules/download.smk"
 include: "workflow/rules/convert.smk"
 include: "workflow/rules/infer.smk"
+include: "workflow/rules/gather.smk"
+include: "workflow/rules/fairseq.smk"
 include: "workflow/rules/score.smk"
+include: "workflow/rules/analyse.smk"
 include: "workflow/rules/tables.smk"
+include: "workflow/rules/gallery.smk"
 include: "workflow/rules/plan.smk"
 
 
 localrules:
     all,
     plan,
+    data,
     sample,
     truth,
     requests,
     manifest,
+    gather,
+    fairseq,
     score,
+    analyse,
     tables,
+    gallery_page,
+    gallery,
 
 
 rule all:

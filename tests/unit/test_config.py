@@ -53,6 +53,11 @@ def changed(path: str, value: Any) -> dict[str, Any]:
     return config
 
 
+def test_whole_numbers_may_be_written_as_floats() -> None:
+    config = load(changed("benchmarks/mine/splits", {"val": 3.0}))
+    assert repr(config.benchmarks["mine"].splits) == "{'val': 3}"
+
+
 def test_cells_are_models_on_the_benchmarks_whose_task_they_answer() -> None:
     cells = [(cell.model.name, cell.benchmark.name, cell.split) for cell in load(BASE).cells()]
     assert cells == [("theirs", "mine", "val"), ("center", "mine", "val"), ("center", "places", "location")]
@@ -61,6 +66,13 @@ def test_cells_are_models_on_the_benchmarks_whose_task_they_answer() -> None:
 def test_benchmarks_of_a_model_limit_its_cells() -> None:
     config = load(changed("models/center/benchmarks", ["places"]))
     assert ("center", "mine") not in {(cell.model.name, cell.benchmark.name) for cell in config.cells()}
+
+
+def test_pairs_are_compared_as_far_as_both_models_are_selected() -> None:
+    raw = changed("comparisons", [["center", "theirs"]])
+    assert load(raw).compared_pairs == [("center", "theirs")]
+    raw["run"]["models"] = ["center"]
+    assert load(raw).compared_pairs == []
 
 
 @pytest.mark.parametrize(
@@ -88,8 +100,21 @@ def test_benchmarks_of_a_model_limit_its_cells() -> None:
             "benchmarks.mine.scoring.strict: the scorer of boxes has no such",
         ),
         ("benchmarks/mine/folders", {"test": "T"}, "benchmarks.mine.folders.test: no such split; splits: val"),
+        ("benchmarks/mine/annotations", 5, "benchmarks.mine.annotations: 5 is no path or name"),
+        ("benchmarks/mine/annotations", "", "benchmarks.mine.annotations: '' is no path or name; source mdetr needs"),
+        ("benchmarks/mine/splits", {2014: 3}, "benchmarks.mine.splits: 2014 is not of type 'string'"),
+        ("benchmarks/mine/scoring", {"strict": "no"}, "benchmarks.mine.scoring.strict: 'no' is not of type 'boolean'"),
+        ("benchmarks/mine/scoring", {"eval_size": True}, "benchmarks.mine.scoring.eval_size: True is not of type"),
+        ("benchmarks/mine/scoring", {"eval_size": 0}, "benchmarks.mine.scoring.eval_size: 0 is less than the minimum"),
+        ("models/theirs/identity/predictions", 5, "models.theirs.identity.predictions: 5 is no path"),
+        ("models/theirs/identity/format", "png", "models.theirs.identity.format is png, but formats.boxes"),
+        ("models/center/identity/strategy", "centre", "models.center.identity.strategy: 'centre' is unknown"),
         ("run/limit", 0, "run.limit: 0 is less than the minimum of 1"),
+        ("tables/t", {"benchmarks": ["mine"], "metrics": ["nope"]}, "tables.t.metrics: 'nope' is no metric of boxes"),
         ("tables/t", {"benchmarks": ["other"]}, "tables.t.benchmarks: 'other' is not in the registry"),
+        ("comparisons", [["center", "other"]], "comparisons[0]: 'other' is not in the registry; it has center, theirs"),
+        ("comparisons", [["center", "center"]], "comparisons.0: ['center', 'center'] has non-unique elements"),
+        ("gallery/side", 20, "gallery.side: 20 is less than the minimum of 64"),
     ],
 )
 def test_faults_name_the_key(path: str, value: Any, message: str | None) -> None:

@@ -60,8 +60,10 @@ def test_lines_end_at_line_feeds_only(tmp_path: Path) -> None:
         (b"[1]\n", "line 1 is not a JSON object"),
         (b'{"value": NaN}\n', "NaN is not a number"),
         (b'{"text": "\xff"}\n', "not UTF-8 at byte 10"),
+        (b'{"text": "\\ud83d\\ude00"}\n{"text": "\\ud800"}\n', "line 2 holds half of a surrogate pair"),
+        (b'\xef\xbb\xbf{"id": 0}\n', "begins with a byte order mark. Save it as UTF-8 without one"),
     ],
-    ids=["cut", "no object", "not a number", "not UTF-8"],
+    ids=["cut", "no object", "not a number", "not UTF-8", "half a pair", "byte order mark"],
 )
 def test_bad_json_lines_name_file_and_line(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "rows.jsonl"

@@ -129,7 +129,7 @@ def test_captions_that_can_never_match_officially_are_noted(read):
 def test_images_without_annotation_are_noted(read):
     root = file_of("a", "b")
     del root["annotations"][0]
-    assert read(root).notes == ["1 images have no annotation and are no samples: 7"]
+    assert read(root).notes == ["1 image has no annotation and is no sample: 7"]
 
 
 # Requests

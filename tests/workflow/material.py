@@ -71,6 +71,35 @@ def write_fairseq(path: Path, texts: list[str]) -> Path:
     return path
 
 
+def write_points(folder: Path, names: list[str]) -> None:
+    """A raw RefSpatial split: one image and one mask a question, the mask its left half."""
+    for kind in ("image", "mask"):
+        (folder / kind).mkdir(parents=True, exist_ok=True)
+    for number in range(len(names)):
+        Image.new("RGB", SIZE, (90, 90, 90)).save(folder / "image" / f"{number}.png")
+        write_mask(folder / "mask" / f"{number}.png", (0, 0, SIZE[0] // 2, SIZE[1]))
+    questions = [
+        {
+            "id": number,
+            "object": name,
+            "prompt": f"Point to {name}.",
+            "suffix": "As tuples.",
+            "rgb_path": f"image/{number}.png",
+            "mask_path": f"mask/{number}.png",
+            "category": "location",
+            "step": 1,
+        }
+        for number, name in enumerate(names)
+    ]
+    (folder / "question.json").write_text(json.dumps(questions), encoding="utf-8")
+
+
+def write_mask(path: Path, box_xyxy: tuple[int, int, int, int]) -> None:
+    mask = Image.new("L", SIZE, 0)
+    mask.paste(255, box_xyxy)
+    mask.save(path)
+
+
 def boxes_benchmark(**splits: int) -> dict[str, Any]:
     return {
         "task": "boxes",

@@ -3,6 +3,7 @@
 OUT  results/expected.json, written when the workflow is read and only when it would differ
 """
 
+import json
 import os
 import re
 import shlex
@@ -18,39 +19,39 @@ sys.path.insert(0, str(LIBRARY))
 os.environ.update(
     PATH=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
     PYTHONPATH=os.pathsep.join([str(LIBRARY), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep),
+    PYTHONSAFEPATH="1",  # a csv.py in the working directory is not Python's
 )
 
 from reftables import paths
 from reftables.config import load
-from reftables.errors import ConfigError
+from reftables.errors import ReftablesError
 from reftables.expected import expected, write_expected
 from reftables.files import canonical_json
-from reftables.lineage import Digests, Lineages, code, short, tables_lineage
+from reftables.published import PUBLISHED, published_names, read_published, require_models
+from reftables.lineage import Digests, Lineages, code, gallery_lineage, made_by_rules, short, tables_lineage
 from reftables.stages.sample import OUTPUTS as SAMPLE_OUTPUTS
-
-
-def made_by_rules():
-    """What the files are known by that a rule makes out of nothing."""
-    return {f"{CONFIG.sample['folder']}/": short([code("stages.sample"), CONFIG.sample["seed"]])}
 
 
 try:
     CONFIG = load(config)
     CELLS = {(cell.model.name, cell.benchmark.name, cell.split): cell for cell in CONFIG.cells()}
     DIGESTS = Digests(Path(paths.DIGESTS))
-    LINEAGES = Lineages(CONFIG, made_by_rules(), DIGESTS)
+    LINEAGES = Lineages(CONFIG, made_by_rules(CONFIG, DIGESTS), DIGESTS)
     # By name alone: an absolute path would remake the tables after a move.
     CONFIG_FILES = ["config.yaml", *(Path(path).name for path in workflow.overwrite_configfiles)]
     EXPECTED = expected(CONFIG, LINEAGES, CONFIG_FILES)
-except ConfigError as error:
+    require_models(read_published(PUBLISHED), published_names(EXPECTED), PUBLISHED.name)
+    FILES = [file for cell in CELLS.values() for file in cell.files()]
+except ReftablesError as error:
     raise WorkflowError(str(error)) from None
 
 DIGESTS.save()
-write_expected(EXPECTED)
+write_expected(EXPECTED, dry=workflow.output_settings.dryrun)
 
 
 def any_of(names):
-    return "|".join(re.escape(name) for name in names)
+    """The pattern of exactly these names; of none, one that nothing matches."""
+    return "|".join(re.escape(name) for name in names) or "(?!)"
 
 
 wildcard_constraints:
@@ -74,15 +75,37 @@ def cell_of(wildcards, model=None):
     return CELLS[model or wildcards.model, wildcards.benchmark, wildcards.split]
 
 
+def models_on(wildcards):
+    """The names of the models that answer a split."""
+    return [m for m, benchmark, split in CELLS if (benchmark, split) == (wildcards.benchmark, wildcards.split)]
+
+
 def format_of(cell):
     return canonical_json(asdict(cell.form))
 
 
 def files_of(found):
-    """Without folders, which end in a slash: they count in the lineage, and are never inputs."""
-    return [path for path in found if not path.endswith("/")]
+    """As inputs: without folders, which end in a slash and count in the lineage only; braces are no wildcards."""
+    return [path.replace("{", "{{").replace("}", "}}") for path in found if not path.endswith("/")]
 
 
 def given(flag, value):
     """A command-line flag with its value, shell-quoted, or nothing."""
     return "" if value is None else f"{flag} {shlex.quote(str(value))}"
+
+
+def images_of(wildcards):
+    """Where the images of a split are fetched from; None for a folder of the user's own."""
+    return CONFIG.images_of(benchmark_of(wildcards).image_root(wildcards.split))
+
+
+def image_archive(images):
+    """The digest file of the archive that the images are unpacked from, where they are."""
+    return images.archive.digest if images and images.archive else []
+
+
+def image_source(images):
+    """The flag that names where to get images that are missing."""
+    if images is None:
+        return ""
+    return given("--source", canonical_json({key: getattr(images, key) for key in ("urls", "path", "connections")}))

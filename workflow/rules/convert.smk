@@ -3,7 +3,7 @@
 IN   the source's files (annotations, masks, metadata), local or made by a rule
 OUT  results/truth/{benchmark}/{split}.jsonl and .notes.json
      results/requests/{benchmark}/{split}.{prompt}.locout
-     results/manifests/{benchmark}/{split}.tsv (only for models that open images of a user's own folder)
+     results/manifests/{benchmark}/{split}.tsv (only for models that open images), and those images
 """
 
 
@@ -69,7 +69,8 @@ rule requests:
 
 rule manifest:
     input:
-        paths.TRUTH,
+        truth=paths.TRUTH,
+        archive=lambda wildcards: image_archive(images_of(wildcards)),
     output:
         paths.MANIFEST,
     log:
@@ -79,11 +80,14 @@ rule manifest:
     conda:
         "../../envs/core.yaml"
     resources:
+        downloads=lambda wildcards: int(images_of(wildcards) is not None),
         mem_mb=500,
-        runtime=60,
+        runtime=1440,
     params:
         root=lambda wildcards: benchmark_of(wildcards).image_root(wildcards.split),
-        code=code("stages.manifest"),
+        # Asking for `output` keeps Snakemake from tracking the value: images are known by their content.
+        source=lambda wildcards, output: image_source(images_of(wildcards)),
+        code=code("manifest"),
     shell:
-        "python -m reftables.stages.manifest --truth {input:q} --root {params.root:q} --manifest {output:q}"
-        " > {log:q} 2>&1"
+        "python -m reftables.stages.manifest --truth {input.truth:q} --root {params.root:q} {params.source}"
+        " --manifest {output:q} > {log:q} 2>&1"

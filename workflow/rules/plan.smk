@@ -15,6 +15,6 @@ rule plan:
         runtime=10,
     params:
         # A function: the braces of templates are no wildcards of this rule.
-        config=lambda wildcards: canonical_json(config),
+        config=lambda wildcards: json.dumps(config),
     shell:
         "python -m reftables.stages.plan --config {params.config:q} 2>&1 | tee {log:q}"

@@ -1,6 +1,7 @@
 """Score one split of one model.
 
-IN   results/truth/{benchmark}/{split}.jsonl and .notes.json, results/predictions/{model}/{benchmark}/{split}.jsonl
+IN   results/truth/{benchmark}/{split}.jsonl and .notes.json, results/predictions/{model}/{benchmark}/{split}.jsonl,
+     the digests of what was downloaded for them
 OUT  results/metrics/{model}/{benchmark}/{split}.json, results/samples/{model}/{benchmark}/{split}.csv
 """
 
@@ -11,6 +12,7 @@ rule score:
         notes=paths.NOTES,
         predictions=paths.PREDICTIONS,
         manifest=lambda wildcards: CONFIG.manifest(cell_of(wildcards))[0] or [],
+        digests=lambda wildcards: [download.digest for download in CONFIG.downloads_behind(cell_of(wildcards).files())],
     output:
         metrics=paths.METRICS,
         samples=paths.SAMPLES,
@@ -29,8 +31,9 @@ rule score:
         form=lambda wildcards: format_of(cell_of(wildcards)),
         options=lambda wildcards: canonical_json(benchmark_of(wildcards).scoring),
         limit=given("--limit", CONFIG.limit),
+        digests=lambda wildcards, input: " ".join(given("--digests", path) for path in input.digests),
     shell:
         "python -m reftables.stages.score --model {wildcards.model:q} --benchmark {wildcards.benchmark:q}"
         " --split {wildcards.split:q} --task {params.task:q} --format {params.form:q} --options {params.options:q}"
-        " {params.limit} --lineage {params.lineage:q} --truth {input.truth:q} --notes {input.notes:q}"
+        " {params.limit} {params.digests} --lineage {params.lineage:q} --truth {input.truth:q} --notes {input.notes:q}"
         " --predictions {input.predictions:q} --metrics {output.metrics:q} --samples {output.samples:q} > {log:q} 2>&1"

@@ -1,7 +1,7 @@
 """The configuration: checked against its schema and across its fields, as objects the workflow asks."""
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -16,10 +16,13 @@ from jsonschema.exceptions import best_match
 from reftables import paths
 from reftables.benchmarks import SOURCES
 from reftables.benchmarks.official import why_custom
+from reftables.downloads import Download, ImageFolder, read_downloads, read_images
 from reftables.errors import ConfigError
 from reftables.models import BACKENDS
+from reftables.models.job import Job
 from reftables.paths import fill
 from reftables.rows import AnswerFormat, Coordinates, Notation, Order, Task
+from reftables.scoring import METRICS
 
 T = TypeVar("T")
 
@@ -49,7 +52,7 @@ POINT_PROMPTS = {
 }
 SCORING_OPTIONS: Mapping[Task, set[str]] = {Task.MASKS: {"strict", "eval_size"}}
 COMMON_BENCHMARK_KEYS = {"task", "source", "splits", "folders", "scoring"}
-COMMON_EXEC_KEYS = {"threads", "gpu", "mem_mb", "runtime", "api_slots", "env"}
+COMMON_EXEC_KEYS = {"threads", "gpu", "mem_mb", "runtime", "api_slots", "env", "shards"}
 
 
 def fill_all(settings: Mapping[str, Any], **names: str) -> dict[str, Any]:
@@ -106,6 +109,11 @@ class Model:
     def module(self) -> ModuleType:
         return import_module(f"reftables.models.{self.backend}")
 
+    @property
+    def shards(self) -> int:
+        """How many jobs predict a split; always one where answers cost nothing."""
+        return int(self.execution["shards"]) if self.module.STORED else 1
+
     def answers(self, benchmark: Benchmark) -> bool:
         """Whether the model is evaluated on `benchmark`."""
         return benchmark.task in self.formats and (self.benchmarks is None or benchmark.name in self.benchmarks)
@@ -123,6 +131,16 @@ class Cell:
     def form(self) -> AnswerFormat:
         return self.model.formats[self.benchmark.task]
 
+    def files(self) -> list[str]:
+        """Every file behind the cell that is given or downloaded: of its truth, its requests and its answers."""
+        settings, source = self.benchmark.settings(self.split), self.benchmark.module
+        model = self.model
+        answers = model.module.answer_files(
+            model.identity, model=model.name, benchmark=self.benchmark.name, split=self.split
+        )
+        requests = source.request_files(settings, self.split, self.form.prompt)
+        return [*source.truth_files(settings, self.split), *requests, *answers]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
@@ -132,6 +150,10 @@ class Config:
     benchmarks: Mapping[str, Benchmark]
     models: Mapping[str, Model]
     tables: Mapping[str, Mapping[str, Any]]
+    comparisons: tuple[tuple[str, str], ...]  # of all models of the registry
+    gallery: Mapping[str, int]
+    downloads: Mapping[str, Download]
+    images: Mapping[str, ImageFolder]
     limit: int | None
 
     def manifest(self, cell: Cell) -> tuple[str, str] | tuple[None, None]:
@@ -143,6 +165,20 @@ class Config:
         if root.startswith(f"{drawn}/"):
             return f"{drawn}/manifest.tsv", drawn
         return paths.MANIFEST.format(benchmark=cell.benchmark.name, split=cell.split), root
+
+    def images_of(self, root: str) -> ImageFolder | None:
+        """What fetches the images of a benchmark's image root; None where that is a folder of the user's own."""
+        return next((images for images in self.images.values() if images.folder == root), None)
+
+    def downloads_behind(self, files: Iterable[str]) -> list[Download]:
+        """The downloads that `files` come from, each once, in the order of the config."""
+        wanted = set(files)
+        return [download for download in self.downloads.values() if not wanted.isdisjoint(download.targets)]
+
+    @property
+    def compared_pairs(self) -> list[tuple[str, str]]:
+        """The pairs to compare, as far as both models are selected."""
+        return [pair for pair in self.comparisons if set(pair) <= self.models.keys()]
 
     def cells(self) -> Iterator[Cell]:
         """Every selected model on every split of every selected benchmark it answers."""
@@ -158,13 +194,18 @@ def load(raw: Mapping[str, Any]) -> Config:
     checked = _validated(raw)
     benchmarks = {name: _benchmark(name, entry) for name, entry in checked["benchmarks"].items()}
     models = {name: _model(name, entry, benchmarks) for name, entry in checked["models"].items()}
+    downloads = read_downloads(checked["downloads"])
     run = checked["run"]
     selected = Config(
         sample=checked["sample"],
         benchmarks={name: _known(benchmarks, name, "run.benchmarks") for name in run["benchmarks"]},
         models={name: _known(models, name, "run.models") for name in run["models"]},
         tables=checked["tables"],
-        limit=run["limit"],
+        comparisons=_comparisons(checked["comparisons"], models),
+        gallery=checked["gallery"],
+        downloads=downloads,
+        images=read_images(checked["images"], downloads),
+        limit=None if run["limit"] is None else int(run["limit"]),
     )
     _check_pairs(selected)
     _check_tables(selected.tables, benchmarks)
@@ -227,13 +268,16 @@ def _benchmark(name: str, entry: Mapping[str, Any]) -> Benchmark:
         name=name,
         task=Task(entry["task"]),
         source=entry["source"],
-        splits=entry["splits"],
+        splits={split: None if count is None else int(count) for split, count in entry["splits"].items()},
         folders=entry.get("folders", {}),
         scoring=entry["scoring"],
         own={k: v for k, v in entry.items() if k not in COMMON_BENCHMARK_KEYS},
     )
     module = benchmark.module
     _check_keys(key, set(benchmark.own), set(module.REQUIRED), set(module.OPTIONAL), f"source {benchmark.source}")
+    for name, value in benchmark.own.items():
+        if not isinstance(value, str) or not value:
+            raise ConfigError(f"{key}.{name}: {value!r} is no path or name; source {benchmark.source} needs a text")
     if benchmark.task not in module.TASKS:
         raise ConfigError(f"{key}.task: source {benchmark.source} serves {', '.join(sorted(module.TASKS))}")
     options = SCORING_OPTIONS.get(benchmark.task, set())
@@ -310,6 +354,13 @@ def _default_prompt(task: Task, notation: Notation) -> str:
     return "plain"
 
 
+def _comparisons(pairs: list[list[str]], models: Mapping[str, Model]) -> tuple[tuple[str, str], ...]:
+    for place, pair in enumerate(pairs):
+        for name in pair:
+            _known(models, name, f"comparisons[{place}]")
+    return tuple((first, second) for first, second in pairs)
+
+
 def _check_pairs(config: Config) -> None:
     """Every selected model must have a benchmark, every benchmark a model, every pair a prompt that exists."""
     cells = list(config.cells())
@@ -321,6 +372,7 @@ def _check_pairs(config: Config) -> None:
         if not any(cell.benchmark is benchmark for cell in cells):
             raise ConfigError(f"run.benchmarks: no selected model answers {benchmark.name} (task {benchmark.task})")
     for cell in cells:
+        _check_cell(cell)
         benchmark, prompts = cell.benchmark, cell.benchmark.module.PROMPTS
         if cell.form.prompt not in prompts:
             raise ConfigError(
@@ -329,7 +381,32 @@ def _check_pairs(config: Config) -> None:
             )
 
 
+def _check_cell(cell: Cell) -> None:
+    """What only the source or the backend can judge, before anything is run; those without a `check` take all."""
+    benchmark, model = cell.benchmark, cell.model
+    if check_source := getattr(benchmark.module, "check", None):
+        check_source(benchmark.settings(cell.split), benchmark=benchmark.name, task=benchmark.task)
+    if check_backend := getattr(model.module, "check", None):
+        check_backend(
+            Job(
+                model=model.name,
+                benchmark=benchmark.name,
+                split=cell.split,
+                task=benchmark.task,
+                form=cell.form,
+                identity=model.identity,
+                execution=model.execution,
+            )
+        )
+
+
 def _check_tables(tables: Mapping[str, Mapping[str, Any]], benchmarks: Mapping[str, Benchmark]) -> None:
     for name, table in tables.items():
-        for benchmark in table["benchmarks"]:
-            _known(benchmarks, benchmark, f"tables.{name}.benchmarks")
+        shown = [_known(benchmarks, benchmark, f"tables.{name}.benchmarks") for benchmark in table["benchmarks"]]
+        tasks = dict.fromkeys(benchmark.task for benchmark in shown)
+        known = [metric for task in tasks for metric in METRICS[task]]
+        if unknown := [metric for metric in table["metrics"] if metric not in known]:
+            owners = ", ".join(tasks)
+            raise ConfigError(
+                f"tables.{name}.metrics: {unknown[0]!r} is no metric of {owners}; they have {', '.join(known)}"
+            )

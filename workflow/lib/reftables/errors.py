@@ -23,6 +23,11 @@ def preview(items: Iterable[object], *, most: int = 5) -> str:
     return f"{shown} and {len(listed) - most:,} more" if len(listed) > most else shown
 
 
+def counted(number: int, one: str, many: str) -> str:
+    """`number` and its noun: 1 image, 2,000 images."""
+    return f"{number:,} {one if number == 1 else many}"
+
+
 def run(main: Callable[[], None]) -> None:
     """Call a stage's `main`; a user's fault ends it with one line and exit status 1."""
     try:

@@ -10,6 +10,7 @@ from typing import Any
 
 from reftables import paths
 from reftables.config import Benchmark, Cell, Config
+from reftables.downloads import Download, ImageFolder
 from reftables.files import pretty_json, write_atomically
 from reftables.lineage import Lineages
 
@@ -35,6 +36,16 @@ def is_sample(benchmark: Benchmark, config: Config) -> bool:
     return any(isinstance(value, str) and value.startswith(folder) for value in benchmark.own.values())
 
 
+def citations(config: Config) -> list[str]:
+    """What to cite for the data behind the selected numbers, and its licence; each source once."""
+    cells = list(config.cells())
+    files = [file for cell in cells for file in cell.files()]
+    opened = {cell.benchmark.image_root(cell.split) for cell in cells if cell.model.module.LOOKS}
+    sources: list[Download | ImageFolder] = [*config.downloads_behind(files)]
+    sources += [images for images in config.images.values() if images.folder in opened]
+    return list(dict.fromkeys(f"{source.citation or source.name}. Licence: {source.licence}" for source in sources))
+
+
 def expected(config: Config, lineages: Lineages, config_files: Sequence[str]) -> dict[str, Any]:
     """The content of `results/expected.json`."""
     return {
@@ -47,6 +58,8 @@ def expected(config: Config, lineages: Lineages, config_files: Sequence[str]) ->
         "sample": any(is_sample(benchmark, config) for benchmark in config.benchmarks.values()),
         "cells": [_cell(cell, lineages) for cell in config.cells()],
         "tables": table_specs(config),
+        "citations": citations(config),
+        "comparisons": [list(pair) for pair in config.compared_pairs],
         "splits": {benchmark.name: list(benchmark.splits) for benchmark in config.benchmarks.values()},
     }
 
@@ -68,9 +81,18 @@ def _cell(cell: Cell, lineages: Lineages) -> dict[str, Any]:
     }
 
 
-def write_expected(content: dict[str, Any], path: str = paths.EXPECTED) -> None:
-    """Write the file only when it would differ: its time is what tells Snakemake that the tables are stale."""
+def write_expected(content: dict[str, Any], *, dry: bool, path: str = paths.EXPECTED) -> None:
+    """Write the file only when it would differ: its time is what tells Snakemake that the tables are stale.
+
+    A dry run changes nothing that is there, nor does any call while another run holds the folder's
+    lock: that run's tables are made from this file.
+    """
     text = pretty_json(content)
     target = Path(path)
-    if not target.is_file() or target.read_text(encoding="utf-8") != text:
+    if not target.is_file() or (not dry and not _is_locked() and target.read_text(encoding="utf-8") != text):
         write_atomically(target, text)
+
+
+def _is_locked() -> bool:
+    """Whether a run of Snakemake goes on in this folder; our own takes the lock only later."""
+    return any(Path(".snakemake/locks").glob("*.lock"))

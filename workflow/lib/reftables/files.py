@@ -1,6 +1,7 @@
 """The files between the stages: truth, requests and predictions, read strictly and written atomically."""
 
 import gc
+import hashlib
 import json
 import os
 import re
@@ -59,13 +60,16 @@ def without_garbage_collection() -> Iterator[None]:
 def read_text(path: str | Path) -> str:
     """The whole file as UTF-8 text, line ends as stored."""
     try:
-        return Path(path).read_bytes().decode("utf-8")
+        text = Path(path).read_bytes().decode("utf-8")
     except FileNotFoundError as error:
         raise DataError(f"{path}: no such file") from error
-    except IsADirectoryError as error:
-        raise DataError(f"{path}: a folder, not a file") from error
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not UTF-8 at byte {error.start:,}") from error
+    if text.startswith("\ufeff"):
+        raise DataError(f"{path}: begins with a byte order mark. Save it as UTF-8 without one.")
+    return text
 
 
 def read_lines(path: str | Path) -> list[str]:
@@ -95,6 +99,11 @@ def canonical_json(value: object) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
+def short(value: object) -> str:
+    """Twelve hex digits that stand for a JSON-able `value`."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:12]
+
+
 def pretty_json(value: object) -> str:
     """`value` as JSON that is pleasant to read and to compare by line."""
     return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
@@ -114,7 +123,17 @@ def read_jsonl(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
             raise DataError(f"{path}: line {number:,} is not JSON: {error}") from error
         if not isinstance(value, dict):
             raise DataError(f"{path}: line {number:,} is not a JSON object")
+        if ("\\ud" in text or "\\uD" in text) and not _is_unicode(value):
+            raise DataError(f"{path}: line {number:,} holds half of a surrogate pair, which is no character")
         yield number, value
+
+
+def _is_unicode(value: object) -> bool:
+    try:
+        dump_json(value).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def write_jsonl(path: str | Path, rows: Iterable[dict[str, Any]]) -> None:
@@ -140,6 +159,8 @@ def read_truth(path: str | Path) -> list[TruthRow]:
 
 def format_request(image: str, text: str, *, prompt: str) -> str:
     r"""One request line. Kosmos texts stand as they are; in all others `\` is `\\` and a line feed `\n`."""
+    if "\n" in image or TAB in image:
+        raise DataError(f"{image!r}: a request line cannot carry an image path with a line feed or {TAB}. Rename it.")
     if prompt != VERBATIM_PROMPT:
         text = text.replace("\\", "\\\\").replace("\n", "\\n")
     return f"{IMAGE_TAG}{image}{TAB}{text}"
@@ -195,6 +216,7 @@ def parse_prediction(row: Mapping[str, Any]) -> Prediction:
         finish_reason=row.get("finish_reason"),
         tokens_in=row.get("tokens_in"),
         tokens_out=row.get("tokens_out"),
+        weights=row.get("weights"),
     )
 
 
@@ -209,14 +231,20 @@ def read_predictions(path: str | Path, *, expected: Sequence[int]) -> list[Predi
     `infer` writes every expected id, also those that are missing or failed, so a gap here means a
     damaged file (say, one kept with --keep-incomplete).
     """
+    predictions = read_shard(path)
+    check_ids(path, [prediction.id for prediction in predictions], expected)
+    return sorted(predictions, key=lambda prediction: prediction.id)
+
+
+def read_shard(path: str | Path) -> list[Prediction]:
+    """The predictions of a file as they stand there, whichever they are."""
     predictions = []
     for number, row in read_jsonl(path):
         try:
             predictions.append(parse_prediction(row))
         except (KeyError, ValueError, TypeError, IndexError) as error:
             raise DataError(f"{path}: line {number:,} is no prediction: {error!r}") from error
-    check_ids(path, [prediction.id for prediction in predictions], expected)
-    return sorted(predictions, key=lambda prediction: prediction.id)
+    return predictions
 
 
 def check_ids(path: str | Path, found: Sequence[int], expected: Sequence[int]) -> None:

@@ -17,18 +17,13 @@ from typing import Any
 
 from reftables.config import Benchmark, Cell, Config
 from reftables.errors import ConfigError
-from reftables.files import canonical_json, write_atomically
+from reftables.files import short, write_atomically
 from reftables.fingerprint import fingerprint
 from reftables.published import PUBLISHED
 
 Lineage = dict[str, str]
 TEMPLATES = Path(__file__).parent / "templates"
 PARTS = ("code", "config", "model", "source")
-
-
-def short(value: Any) -> str:
-    """Twelve hex digits that stand for a JSON-able `value`."""
-    return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:12]
 
 
 @cache
@@ -38,7 +33,7 @@ def code(*modules: str) -> str:
 
 
 class Digests:
-    """sha256 of local files, remembered by size and modification time in a small file of its own."""
+    """sha256 of local files, remembered by size, times and inode in a small file of its own."""
 
     # A file changed within the clock's grain of its last reading could keep size and time; so the young are read anew.
     SETTLED_SECONDS = 2
@@ -62,9 +57,11 @@ class Digests:
             entries = sorted(os.scandir(target), key=lambda entry: entry.name)
             return short([[e.name, e.stat().st_size, e.stat().st_mtime_ns] for e in entries])
         status = target.stat()
-        key, state = str(target.absolute()), [status.st_size, status.st_mtime_ns]
-        if self._known.get(key, [])[:2] == state:
-            return str(self._known[key][2])
+        key = str(target.absolute())
+        # The change time too: a copied time of modification is no proof of old content.
+        state = [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+        if self._known.get(key, [])[:-1] == state:
+            return str(self._known[key][-1])
         with target.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         if time.time() - status.st_mtime > self.SETTLED_SECONDS:
@@ -76,6 +73,15 @@ class Digests:
         """Remember what was read; a working directory that cannot be written just costs the reading again."""
         if self._changed and os.access(self._memory.parent, os.W_OK):
             write_atomically(self._memory, json.dumps(self._known))
+
+
+def made_by_rules(config: Config, digests: Digests) -> dict[str, str]:
+    """What the files are known by that a rule makes out of nothing: by path, or by folder with its slash."""
+    fetched = [known for download in config.downloads.values() for known in download.known_by(digests.of).items()]
+    return {
+        f"{config.sample['folder']}/": short([code("stages.sample"), config.sample["seed"]]),
+        **{target: short(known) for target, known in fetched},
+    }
 
 
 class Lineages:
@@ -96,15 +102,21 @@ class Lineages:
 
         A path that ends in a slash is a folder, known by the names, sizes and times of its files.
         """
-        return short([self._known_by(key, path) for path in paths])
+        known = {path: self._known_by(key, path) for path in paths}
+        if absent := [path for path, digest in known.items() if digest is None]:
+            raise ConfigError(f"{key}: {absent[0]} does not exist, and no rule makes it")
+        return short(list(known.values()))
 
-    def _known_by(self, key: str, path: str) -> str:
+    def _known_by(self, key: str, path: str) -> str | None:
         for made, known in self._made.items():
             if path == made or (made.endswith("/") and path.startswith(made)):
                 return known
-        if not Path(path).exists():
-            raise ConfigError(f"{key}: {path} does not exist, and no rule makes it")
-        return self._digests.of(path)
+        try:
+            return self._digests.of(path)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise ConfigError(f"{key}: {path} cannot be read: {error.strerror}") from error
 
     def truth(self, benchmark: Benchmark, split: str) -> Lineage:
         key = (benchmark.name, split)
@@ -138,10 +150,11 @@ class Lineages:
         decides = [str(form.notation), form.coordinates, form.order, form.grid] if module.WRITES_FORMAT else []
         return _after(
             self.requests(cell.benchmark, cell.split, form.prompt),
-            code=code("stages.infer", f"models.{model.backend}"),
+            code=code("stages.infer", "stages.gather", f"models.{model.backend}"),
             config=[self._config.limit, model.partial],
             model=[model.name, model.identity, form.prompt, decides],
-            source=self.source(f"models.{model.name}.identity", files),
+            # Answers may be absent: requests can be made before there are any, and `infer` misses them in its turn.
+            source=short([self._known_by(f"models.{model.name}.identity", path) for path in files]),
         )
 
     def metrics(self, cell: Cell) -> Lineage:
@@ -154,9 +167,18 @@ class Lineages:
 
 
 def tables_lineage() -> str:
-    """What the tables depend on beside `results/expected.json`: code, page template, published cells."""
-    bundled = [PUBLISHED, *sorted(TEMPLATES.iterdir())]
-    return short([code("stages.render"), [hashlib.sha256(path.read_bytes()).hexdigest() for path in bundled]])
+    """What the tables depend on beside `results/expected.json`: code, page templates, published cells."""
+    return _bundled_lineage("stages.render", PUBLISHED)
+
+
+def gallery_lineage(stage: str) -> str:
+    """What a page of the gallery depends on beside its inputs: code and page templates."""
+    return _bundled_lineage(stage)
+
+
+def _bundled_lineage(stage: str, *files: Path) -> str:
+    bundled = [*files, *sorted(path for path in TEMPLATES.rglob("*") if path.is_file())]
+    return short([code(stage), [hashlib.sha256(path.read_bytes()).hexdigest() for path in bundled]])
 
 
 def _after(upstream: Lineage, **own: Any) -> Lineage:

@@ -110,6 +110,7 @@ class Prediction:
     finish_reason: str | None = None
     tokens_in: int | None = None
     tokens_out: int | None = None
+    weights: str | None = None  # which weights answered: commit or digest, where a model ran on this machine
 
 
 def limited(rows: Sequence[TruthRow], limit: int | None) -> Sequence[TruthRow]:

@@ -12,7 +12,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from reftables import rle
-from reftables.benchmarks.records import as_record, field, text_field
+from reftables.benchmarks.records import as_record, check_size, field, text_field
 from reftables.errors import DataError, preview
 from reftables.files import TAB, read_text
 
@@ -134,8 +134,7 @@ def _image(record: Record, where: str) -> Image:
     image = Image(
         text_field(record, "file_name", where), field(record, "width", int, where), field(record, "height", int, where)
     )
-    if image.width < 1 or image.height < 1:
-        raise DataError(f"{where} is {image.width}x{image.height} pixels")
+    check_size(image.width, image.height, where)
     if not image.file_name or "\n" in image.file_name or TAB in image.file_name:
         raise DataError(f"{where}: no request line can carry the `file_name` {image.file_name!r}")
     return image

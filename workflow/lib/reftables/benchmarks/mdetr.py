@@ -10,14 +10,13 @@ request lines, which are the same here byte for byte, in linear instead of quadr
 """
 
 import json
-import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from reftables.benchmarks.records import as_record, field, text_field
+from reftables.benchmarks.records import as_record, check_box, check_size, field, text_field
 from reftables.benchmarks.truth import Truth
-from reftables.errors import ConfigError, DataError, preview
+from reftables.errors import ConfigError, DataError, counted, preview
 from reftables.files import TAB, read_requests, read_text, without_garbage_collection
 from reftables.rows import Task, TruthRow
 
@@ -47,19 +46,24 @@ def image_root(settings: Mapping[str, str], split: str) -> str:
     return settings["images"].rstrip("/")
 
 
+def check(settings: Mapping[str, str], *, benchmark: str, task: Task) -> None:
+    """ConfigError where the keys do not suffice for the task."""
+    if task is Task.MASKS and "instances" not in settings:
+        raise ConfigError(f"benchmarks.{benchmark}.instances is missing: masks come from COCO's instances file")
+
+
 def read_truth(settings: Mapping[str, str], *, benchmark: str, split: str, task: Task) -> Truth:
     """One row an annotation, in the file's order; its `source_id` is the annotation's id.
 
     Raises DataError for everything that is wrong with the file, naming the entry by its own id.
     """
+    check(settings, benchmark=benchmark, task=task)
     path = settings["annotations"]
     with without_garbage_collection():
         rows, objects, notes = _read_rows(path)
-    notes += _zero_area_notes(rows)
+    notes += _zero_area_notes(rows) + _outside_notes(rows)
     if task is Task.BOXES:
         return Truth(rows, notes + _unmatchable_notes(rows))
-    if "instances" not in settings:
-        raise ConfigError(f"benchmarks.{benchmark}.instances is missing: masks come from COCO's instances file")
     return Truth(rows, notes + _add_masks(rows, path, objects, settings["instances"]))
 
 
@@ -127,7 +131,7 @@ def _images_by_id(path: str, records: list[Any]) -> dict[int, Record]:
     images: dict[int, Record] = {}
     for image in records:
         _check_image(path, image)
-        first_of_dataset.setdefault(image.get("dataset_name", "none"), image["id"])
+        first_of_dataset.setdefault(str(image.get("dataset_name", "none")), image["id"])
         images[image["id"]] = image
     if len(images) < len(records):
         _refuse_duplicates(path, "image", records)
@@ -140,7 +144,7 @@ def _images_by_id(path: str, records: list[Any]) -> dict[int, Record]:
 def _checked_annotations(path: str, records: list[Any], images: Mapping[int, Record]) -> list[Record]:
     _check_fields(path, "annotation", records, _ANNOTATION_FIELDS)
     for annotation in records:
-        _check_box(path, annotation)
+        check_box(annotation["bbox"], f"{path}: annotation {annotation['id']}")
     if len({annotation["id"] for annotation in records}) < len(records):
         _refuse_duplicates(path, "annotation", records)
     if lost := [annotation["id"] for annotation in records if annotation["image_id"] not in images]:
@@ -161,22 +165,12 @@ def _check_fields(path: str, what: str, records: Sequence[Any], fields: Mapping[
 
 def _check_image(path: str, image: Record) -> None:
     name, caption = image["file_name"], image["caption"]
-    if image["width"] < 1 or image["height"] < 1:
-        raise DataError(f"{path}: image {image['id']} is {image['width']}x{image['height']} pixels")
+    check_size(image["width"], image["height"], f"{path}: image {image['id']}")
     if not name or "\n" in name or TAB in name:
         raise DataError(f"{path}: image {image['id']}: no request line can carry the `file_name` {name!r}")
     if not (name.isascii() and caption.isascii()):
         for key in ("file_name", "caption"):
             text_field(image, key, f"{path}: image {image['id']}")
-
-
-def _check_box(path: str, annotation: Record) -> None:
-    box = annotation["bbox"]
-    # NaN fails every comparison, so it is caught with the infinities.
-    if len(box) != 4 or not all(type(v) in (int, float) and abs(v) <= sys.float_info.max for v in box):
-        raise DataError(f"{path}: annotation {annotation['id']}: `bbox` is {box!r}, not four finite numbers")
-    if box[2] < 0 or box[3] < 0:
-        raise DataError(f"{path}: annotation {annotation['id']}: `bbox` {box!r} (x, y, width, height): a negative side")
 
 
 def _refuse_duplicates(path: str, what: str, records: Sequence[Record]) -> None:
@@ -203,12 +197,31 @@ def _unused_image_notes(images: Mapping[int, Record], annotations: Iterable[Reco
     if len(used) == len(images):
         return []
     unused = [image_id for image_id in images if image_id not in used]
-    return [f"{len(unused):,} images have no annotation and are no samples: {preview(unused)}"]
+    found = counted(
+        len(unused), "image has no annotation and is no sample", "images have no annotation and are no samples"
+    )
+    return [f"{found}: {preview(unused)}"]
 
 
 def _zero_area_notes(rows: Sequence[TruthRow]) -> list[str]:
     flat = [row["id"] for row in rows if 0 in row["bbox_xywh"][2:]]
-    return [f"{len(flat):,} truth boxes have no area and match nothing: samples {preview(flat)}"] if flat else []
+    if not flat:
+        return []
+    found = counted(len(flat), "truth box has no area and matches", "truth boxes have no area and match")
+    return [f"{found} nothing: samples {preview(flat)}"]
+
+
+def _outside_notes(rows: Sequence[TruthRow]) -> list[str]:
+    outside = [row["id"] for row in rows if _is_outside(row["bbox_xywh"], row["width"], row["height"])]
+    if not outside:
+        return []
+    found = counted(len(outside), "truth box lies", "truth boxes lie")
+    return [f"{found} outside the image and can hardly be matched: samples {preview(outside)}"]
+
+
+def _is_outside(box_xywh: Sequence[float], width: int, height: int) -> bool:
+    x, y, w, h = box_xywh
+    return x >= width or y >= height or x + w <= 0 or y + h <= 0
 
 
 def _unmatchable_notes(rows: Sequence[TruthRow]) -> list[str]:
@@ -217,7 +230,8 @@ def _unmatchable_notes(rows: Sequence[TruthRow]) -> list[str]:
     never = [row["id"] for row in rows if not can_match_officially(row["expression"])]
     if not never:
         return []
-    return [f"{len(never):,} captions can never match officially in a Kosmos answer: samples {preview(never)}"]
+    found = counted(len(never), "caption", "captions")
+    return [f"{found} can never match officially in a Kosmos answer: samples {preview(never)}"]
 
 
 def _kosmos_texts(path: str, rows: Sequence[TruthRow]) -> list[str]:

@@ -7,6 +7,9 @@ from reftables.errors import DataError
 
 T = TypeVar("T")
 
+MOST_PIXELS_A_SIDE = 65_500  # no JPEG has more; with these an area still fits the 32 bits of an RLE
+FARTHEST_PIXEL = 1e6  # a corner farther out is a damaged number, not an annotation
+
 _KINDS = {int: "an integer", str: "a text", list: "a list", dict: "an object", bool: "true or false"}
 
 
@@ -33,6 +36,21 @@ def text_field(record: Mapping[str, Any], name: str, where: str) -> str:
     if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
         raise DataError(f"{where}: `{name}` holds half of a surrogate pair: {text!a}")
     return text
+
+
+def check_size(width: int, height: int, where: str) -> None:
+    """Refuse sizes in pixels that no image has."""
+    if not (1 <= width <= MOST_PIXELS_A_SIDE and 1 <= height <= MOST_PIXELS_A_SIDE):
+        raise DataError(f"{where} is {_shown(width)}x{_shown(height)} pixels")
+
+
+def check_box(box: list[Any], where: str) -> None:
+    """Refuse a box xywh that is not four numbers of pixels, or has a negative side."""
+    # NaN fails every comparison, so it is caught with the infinities.
+    if len(box) != 4 or not all(type(v) in (int, float) and abs(v) <= FARTHEST_PIXEL for v in box):
+        raise DataError(f"{where}: `bbox` is {_shown(box)}, not four finite numbers of pixels")
+    if box[2] < 0 or box[3] < 0:
+        raise DataError(f"{where}: `bbox` {box!r} (x, y, width, height): a negative side")
 
 
 def _shown(value: object) -> str:

@@ -60,6 +60,11 @@ def read_truth(settings: Mapping[str, str], *, benchmark: str, split: str, task:
     return Truth(truth.rows, truth.notes + (unconfirmed if split_by == "google" else []))
 
 
+def check(settings: Mapping[str, str], *, benchmark: str, task: Task) -> None:
+    """ConfigError where `split_by` is unknown, or not what the file's name says."""
+    _split_by(settings, benchmark)
+
+
 def request_texts(rows: Sequence[TruthRow], settings: Mapping[str, str], *, split: str, prompt: str) -> list[str]:
     """The bare expressions: `plain` is the only family."""
     return [row["expression"] for row in rows]
@@ -84,7 +89,8 @@ def _split_by(settings: Mapping[str, str], benchmark: str) -> str | None:
 
 
 # What a pickle may name. Lists, dicts, numbers and text have codes of their own; sets do not in old protocols.
-_PLAIN = (bool, complex, dict, float, frozenset, int, list, set, str, tuple)
+# Nothing more: `str` of lists nested in each other would fill any memory.
+_PLAIN = (frozenset, set)
 _ALLOWED = {(module, kind.__name__): kind for module in ("builtins", "__builtin__") for kind in _PLAIN}
 
 
@@ -121,6 +127,8 @@ def read_plain_pickle(path: str) -> Any:
         data = Path(path).read_bytes()
     except FileNotFoundError as error:
         raise DataError(f"{path}: no such file") from error
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
     try:
         return _PlainUnpickler(io.BytesIO(data), encoding="latin1").load()
     except _DAMAGED as error:

@@ -1,14 +1,14 @@
 """Expressions that refer to annotated objects: what refer, gRefCOCO and COCO's own annotations have in common."""
 
-import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from reftables import rle
 from reftables.benchmarks.coco_masks import Instances, draw
-from reftables.benchmarks.records import as_record, field, text_field
+from reftables.benchmarks.records import as_record, check_box, field, text_field
 from reftables.benchmarks.truth import Truth
-from reftables.errors import DataError, preview
+from reftables.errors import DataError, counted, preview
 from reftables.rows import TruthRow
 
 
@@ -61,7 +61,7 @@ def truth_of(references: Sequence[Reference], instances: Instances) -> Truth:
             row = _row(len(rows), sentence, reference, instances)
             first = first_row.setdefault(ids, row["id"])
             rows.append(row | _truth(ids, first if first < row["id"] else None, masks, instances))
-    return Truth(rows, [*notes, *_crowd_notes(references, targets)])
+    return Truth(rows, [*notes, *_sentence_notes(references), *_crowd_notes(references, targets)])
 
 
 def _check(reference: Reference, instances: Instances) -> None:
@@ -113,9 +113,23 @@ def _truth(
 
 def _box(annotation: Mapping[str, Any], where: str) -> list[float]:
     box = field(annotation, "bbox", list, where)
-    if len(box) != 4 or not {int, float}.issuperset(map(type, box)) or not max(map(abs, box)) <= sys.float_info.max:
-        raise DataError(f"{where}: `bbox` is {box!r}, not four finite numbers")
+    check_box(box, where)
     return box
+
+
+def _sentence_notes(references: Sequence[Reference]) -> list[str]:
+    """What is odd in the file, and no reason to refuse it."""
+    times = Counter(sentence.id for reference in references for sentence in reference.sentences)
+    repeated = [i for i, count in times.items() if count > 1]
+    silent = [reference.where.rpartition(" ")[2] for reference in references if not reference.sentences]
+    notes = []
+    if repeated:
+        found = counted(len(repeated), "sentence id stands", "sentence ids stand")
+        notes.append(f"{found} more than once, each time a sample: {preview(repeated)}")
+    if silent:
+        found = counted(len(silent), "reference has no sentence and is", "references have no sentence and are")
+        notes.append(f"{found} no sample: {preview(silent)}")
+    return notes
 
 
 def _crowd_notes(references: Sequence[Reference], targets: Sequence[tuple[int, ...]]) -> list[str]:

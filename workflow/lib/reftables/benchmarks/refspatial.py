@@ -13,7 +13,6 @@ Sources: Zhoues/RoboRefer, Evaluation/summarize_acc.py (how masks are read) and 
 
 import json
 import re
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
@@ -24,6 +23,7 @@ from reftables.benchmarks.records import as_record, field, text_field
 from reftables.benchmarks.truth import Truth
 from reftables.errors import ConfigError, DataError, preview
 from reftables.files import TAB, read_text, write_atomically
+from reftables.pictures import PictureError, load_picture
 from reftables.rows import Task, TruthRow
 
 if TYPE_CHECKING:
@@ -52,14 +52,13 @@ _TEXTS = ("object", "prompt", "suffix")
 _COLUMNS = {"id", "image", "mask", "step", *_TEXTS}
 _ROWS_AT_ONCE = 16  # of a parquet file: its images never stand in memory all together
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")  # what an id must look like to name a file
-_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "WEBP")  # Pillow knows others, some of which run programs
 _SUFFIXES = {"JPEG": "jpg", "MPO": "jpg"}  # of media types whose usual suffix is not their name
 _GREY_MODES = frozenset({"1", "L", "LA", "I;16"})
 _COLOUR_MODES = frozenset({"P", "PA", "RGB", "RGBA"})
 
 
 def truth_files(settings: Mapping[str, Any], split: str) -> list[str]:
-    """The parquet file; or `question.json` and the folder of masks, since their names are known only once it is there."""
+    """The parquet file; or `question.json` and the folder of masks, whose names are known only once it is read."""
     _check_form(settings)
     if "parquet" in settings:
         return [settings["parquet"]]
@@ -223,25 +222,10 @@ def _unpack(target: Path, content: bytes, where: str) -> None:
 
 
 def _decode(content: bytes, where: str) -> "Image.Image":
-    """The picture, read to its last pixel: a file that is cut short still has a good header."""
-    from PIL import Image
-
-    with warnings.catch_warnings():
-        # Pillow only warns of pictures up to twice its limit.
-        warnings.simplefilter("error", Image.DecompressionBombWarning)
-        try:
-            image = Image.open(BytesIO(content), formats=_FORMATS)
-            image.load()
-        # Pillow's readers raise whatever the damage makes of a chunk; SyntaxError is one of theirs.
-        except (
-            OSError,
-            SyntaxError,
-            ValueError,
-            Image.DecompressionBombError,
-            Image.DecompressionBombWarning,
-        ) as error:
-            raise DataError(f"{where} cannot be decoded: {error}") from error
-    return image
+    try:
+        return load_picture(BytesIO(content))
+    except PictureError as error:
+        raise DataError(f"{where} cannot be decoded: {error}") from error
 
 
 def _new_id(record: Mapping[str, Any], seen: set[int | str], path: str, position: int) -> str:

@@ -65,6 +65,11 @@ def predict(requests: Sequence[Request], job: Job) -> Iterator[Prediction]:
         yield answer(request.id, job.truth[request.id], strategy, job)
 
 
+def check(job: Job) -> None:
+    """ConfigError where the identity makes no baseline of this task."""
+    _strategy(job)
+
+
 def _strategy(job: Job) -> Strategy:
     key = f"models.{job.model}.identity"
     try:

@@ -63,6 +63,11 @@ def decides(request: Request, job: Job, image_digest: str) -> dict[str, Any]:
     }
 
 
+def check(job: Job) -> None:
+    """ConfigError where the identity makes no request."""
+    decides(Request(0, "", ""), job, "")
+
+
 def predict(requests: Sequence[Request], job: Job) -> Iterator[Prediction]:
     """Answers in the order in which they come."""
     if not requests:

@@ -62,6 +62,11 @@ def decides(request: Request, job: Job, image_digest: str) -> dict[str, Any]:
     }
 
 
+def check(job: Job) -> None:
+    """ConfigError where the identity makes no request."""
+    decides(Request(0, "", ""), job, "")
+
+
 def predict(requests: Sequence[Request], job: Job) -> Iterator[Prediction]:
     """Answers in the order in which they come."""
     resize = _read_resize(job)
@@ -199,10 +204,10 @@ def _read_resize(job: Job) -> Resize | None:
 
 
 def _seen_size(path: str, rule: Resize) -> tuple[int, int]:
-    from PIL import Image, UnidentifiedImageError
+    from PIL import Image
 
     try:
         with Image.open(path) as image:
             return seen_size(*image.size, rule)
-    except (UnidentifiedImageError, ValueError) as error:
+    except (OSError, ValueError, Image.DecompressionBombError) as error:
         raise DataError(f"{path}: its size cannot be told: {error}") from error

@@ -31,6 +31,7 @@ from reftables.errors import ConfigError, DataError, preview
 from reftables.files import read_jsonl, read_lines
 from reftables.models.job import Job
 from reftables.paths import fill
+from reftables.pictures import PictureError, load_picture
 from reftables.rows import Notation, Prediction, Request, Status, Task, TruthRow
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class Format(StrEnum):
     PNG = "png"
 
 
+MOST_DIGITS = 12  # of an id; int() refuses to read thousands of them
 MASK_FORMATS = frozenset({Format.RLE, Format.PNG})
 
 # What the file calls a sample, and the fields of its `Prediction` but the id.
@@ -65,9 +67,18 @@ Answer = tuple[int | str, dict[str, Any]]
 
 
 def answer_files(identity: Mapping[str, Any], *, model: str, benchmark: str, split: str) -> list[str]:
-    """The file, or for `png` the folder with a slash at its end, of the answers; ConfigError for an unknown format."""
-    path = fill(identity["predictions"], model=model, benchmark=benchmark, split=split)
+    """The file, or for `png` the folder with a slash at its end, of the answers; ConfigError for what names none."""
+    template = identity["predictions"]
+    if not isinstance(template, str) or not template:
+        raise ConfigError(f"models.{model}.identity.predictions: {template!r} is no path")
+    path = fill(template, model=model, benchmark=benchmark, split=split)
     return [f"{path.rstrip('/')}/" if _format_of(identity, model) is Format.PNG else path]
+
+
+def check(job: Job) -> None:
+    """ConfigError where no file is named, or its format does not hold answers in the model's notation."""
+    answer_files(job.identity, model=job.model, benchmark=job.benchmark, split=job.split)
+    _check_notation(_format_of(job.identity, job.model), job)
 
 
 def predict(requests: Sequence[Request], job: Job) -> Iterator[Prediction]:
@@ -169,6 +180,8 @@ def _read_fairseq(path: str) -> Iterator[Answer]:
         first, _, rest = line.partition("\t")
         number = first.rpartition("-")[2]
         if "H-" in first and number.isascii() and number.isdecimal():
+            if len(number) > MOST_DIGITS:
+                raise DataError(f"{path}: an `H-` line has an id of {len(number):,} digits")
             score = _SCORE.match(rest)
             yield int(number), _text_fields(rest[score.end() :] if score else rest)
 
@@ -263,14 +276,11 @@ def _read_png(folder: str) -> Iterator[Answer]:
 
 def _rle_of(path: Path) -> dict[str, Any]:
     import numpy as np
-    from PIL import Image
     from pycocotools import mask as coco_mask
 
     try:
-        with Image.open(path) as image:
-            inside = _inside(path, image)
-    # Pillow's readers raise whatever the damage makes of a chunk; SyntaxError is one of theirs.
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        inside = _inside(path, load_picture(path))
+    except PictureError as error:
         raise DataError(f"{path}: not a readable image: {error}") from error
     rle = coco_mask.encode(np.asfortranarray(inside, dtype=np.uint8))
     return {"size": [int(side) for side in rle["size"]], "counts": rle["counts"].decode("ascii")}

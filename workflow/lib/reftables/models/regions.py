@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from reftables.errors import DataError
+from reftables.pictures import PictureError, load_picture
 
 HUES = {"red": 0, "orange": 29, "yellow": 53, "green": 130, "cyan": 185, "blue": 220, "purple": 279, "pink": 325}
 SHAPES = {"triangle": 0.5, "circle": 0.785, "square": 1.0}  # the share of its bounding box that a shape fills
@@ -63,10 +63,9 @@ class Region:
 def read_image(path: str) -> NDArray[np.uint8]:
     """The pixels of an image file, (height, width, 3) RGB."""
     try:
-        with Image.open(path) as image:
-            return np.asarray(image.convert("RGB"))
-    except OSError as error:
-        raise DataError(f"{path}: no such image, or none that can be read. Get it anew.") from error
+        return np.asarray(load_picture(path).convert("RGB"))
+    except PictureError as error:
+        raise DataError(f"{path}: no such image, or none that can be read ({error}). Get it anew.") from error
 
 
 def find_regions(pixels: NDArray[np.uint8]) -> list[Region]:

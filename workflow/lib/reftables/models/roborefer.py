@@ -50,6 +50,13 @@ def decides(request: Request, job: Job, image_digest: str) -> dict[str, Any]:
     }
 
 
+def check(job: Job) -> None:
+    """ConfigError where the identity makes no request."""
+    read_model(job)
+    if job.identity.get("depth_images") is not None and not _reads_depth(job):
+        raise ConfigError(f"models.{job.model}.identity.depth_images: these are read with depth: true only.")
+
+
 def predict(requests: Sequence[Request], job: Job) -> Iterator[Prediction]:
     """Answers in the order in which they come; one request at a time unless `max_in_flight` says more."""
     if not requests:

@@ -64,21 +64,29 @@ def wilson(share: float, n: float) -> Interval:
     squared = _Z * _Z / n
     middle = share + squared / 2
     reach = _Z * math.sqrt(share * (1 - share) / n + squared / (4 * n))
-    return max(0.0, (middle - reach) / (1 + squared)), min(1.0, (middle + reach) / (1 + squared))
+    low, high = (middle - reach) / (1 + squared), (middle + reach) / (1 + squared)
+    # At the ends the formula gives exactly the share, the arithmetic only nearly.
+    return (0.0 if share == 0 else low), (1.0 if share == 1 else high)
 
 
 def _bootstrap(ratios: Sequence[Ratio], codes: NDArray[np.intp], images: int) -> list[Interval]:
-    """The percentile intervals of `ratios`, all from the same draws.
+    """The percentile intervals of `ratios`, all from the same draws."""
+    low, high = np.nanquantile(drawn_values(ratios, codes, images), TAILS, axis=0)
+    return list(zip(low.tolist(), high.tolist(), strict=True))
 
-    A draw is one row of multinomial weights, (images,), so all sums of all draws are one matrix product.
+
+def drawn_values(ratios: Sequence[Ratio], codes: NDArray[np.intp], images: int) -> NDArray[np.float64]:
+    """The value of each of `ratios` in every draw, (RESAMPLES, ratios), all from the same draws.
+
+    `codes` is the image of each row, from 0 to `images` - 1. A draw is one row of multinomial weights,
+    (images,), so all sums of all draws are one matrix product. Of a metric that only some rows have a
+    draw may hold none: then it says nothing, and its value is NaN.
     """
     sums = np.concatenate([_sums_by_image(ratio, codes) for ratio in ratios])
     totals = np.concatenate([weights @ sums.T for weights in _weights(images)])
     above, below = totals[:, ::2], totals[:, 1::2]
-    # Of a metric that only some rows have a draw may hold none, and then says nothing.
-    values = np.divide(above, below, out=np.full_like(above, np.nan), where=below > 0)
-    low, high = np.nanquantile(values, TAILS, axis=0)
-    return list(zip(low.tolist(), high.tolist(), strict=True))
+    values: NDArray[np.float64] = np.divide(above, below, out=np.full_like(above, np.nan), where=below > 0)
+    return values
 
 
 def _weights(images: int) -> Iterator[NDArray[np.float64]]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from reftables.digests import read_digests
 from reftables.errors import run
 from reftables.files import pretty_json, read_predictions, read_truth, write_atomically
 from reftables.rows import Prediction, Status, Task, TruthRow, limited, parse_answer_format
@@ -35,6 +36,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--lineage", type=json.loads, default={}, help="what the numbers depend on, as JSON")
     options.add_argument("--truth", required=True, help="truth file")
     options.add_argument("--notes", required=True, help="notes on the truth")
+    options.add_argument("--digests", action="append", default=[], help="digest file of a download behind the numbers")
     options.add_argument("--predictions", required=True, help="prediction file")
     options.add_argument("--metrics", required=True, help="metrics file to write")
     options.add_argument("--samples", required=True, help="CSV of the scores of every sample to write")
@@ -56,7 +58,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         "task": str(args.task),
         **summary(scores, [row["image"] for row in truth], with_intervals=not args.no_intervals),
         **tokens(predictions),
+        **weights(predictions),
+        **digests_of(args.digests),
         "notes": [*truth_notes, *scores.notes],
+        "split_notes": truth_notes,  # those of them that hold whatever the model
         "lineage": args.lineage,
     }
     write_atomically(args.samples, samples_csv(truth, scores))
@@ -78,6 +83,8 @@ def summary(scores: Scores, images: Sequence[str], *, with_intervals: bool) -> d
     }
     for name, ratios in scorings.items():
         result[name] = None if ratios is None else values(ratios, parsed=parsed)
+    if sizes := sizes_of(scores):
+        result["counted"] = sizes
     if parsed:
         result["counts"] = {name: counts(ratios) for name, ratios in scorings.items() if ratios is not None}
     if parsed and with_intervals:
@@ -101,6 +108,17 @@ def both_intervals(
     flat = {f"{name} {metric}": ratio for name, ratios in present.items() for metric, ratio in ratios.items()}
     found = intervals(flat, images, n=n)
     return {name: {metric: found[f"{name} {metric}"] for metric in ratios} for name, ratios in present.items()}
+
+
+def sizes_of(scores: Scores) -> dict[str, int]:
+    """How many samples a metric is over, where it leaves some out; a metric has one size in both scorings."""
+    rows = len(scores.statuses)
+    sizes = {}
+    for ratios in (scores.robust or {}, scores.official or {}):
+        for metric, ratio in ratios.items():
+            if (counted := int(np.count_nonzero(ratio.denominator))) < rows:
+                sizes[metric] = counted
+    return sizes
 
 
 def counts(ratios: Mapping[str, Ratio]) -> dict[str, int]:
@@ -133,6 +151,18 @@ def tokens(predictions: Sequence[Prediction]) -> dict[str, Any]:
     }
     counted = {name: sum(numbers) for name, numbers in spent.items() if numbers}
     return {"tokens": counted} if counted else {}
+
+
+def weights(predictions: Sequence[Prediction]) -> dict[str, Any]:
+    """Which weights answered, where a model ran on this machine; more than one where a revision has moved on."""
+    versions = sorted({p.weights for p in predictions if p.weights is not None})
+    return {"weights": versions} if versions else {}
+
+
+def digests_of(paths: Sequence[str]) -> dict[str, Any]:
+    """sha256 of what was downloaded for the truth, the requests and the answers, by path."""
+    digests = {path: sha256 for digest_file in paths for path, sha256 in read_digests(Path(digest_file)).items()}
+    return {"digests": digests} if digests else {}
 
 
 def samples_csv(truth: Sequence[TruthRow], scores: Scores) -> str:

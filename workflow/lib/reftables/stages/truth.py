@@ -27,11 +27,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parser().parse_args(argv)
     source = import_module(f"reftables.benchmarks.{args.source}")
     rows, notes = source.read_truth(args.settings, benchmark=args.benchmark, split=args.split, task=args.task)
+    files = ", ".join(source.truth_files(args.settings, args.split))
+    if not rows:
+        raise DataError(f"{files}: no sample of {args.benchmark}/{args.split} is in there")
     if args.expected is not None and len(rows) != args.expected:
         raise DataError(
-            f"{', '.join(source.truth_files(args.settings, args.split))}: {len(rows):,} samples, expected "
-            f"{args.expected:,}. Use the right file, or state its number in benchmarks.{args.benchmark}.splits."
-            f"{args.split}; the tables then call the split custom."
+            f"{files}: {len(rows):,} samples, expected {args.expected:,}. Use the right file, or state its number in "
+            f"benchmarks.{args.benchmark}.splits.{args.split}; the tables then call the split custom."
         )
     write_jsonl(args.truth, rows)
     write_atomically(args.notes, f"{dump_json(notes)}\n")

@@ -1,0 +1,120 @@
+"""Kosmos-2 as its files have it: the model, the pixels it is shown, the tokens it reads and writes."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL.Image import Resampling, fromarray
+from transformers import AutoTokenizer, CLIPImageProcessorPil, Kosmos2ForConditionalGeneration, Kosmos2Processor
+from transformers.image_utils import OPENAI_CLIP_MEAN, OPENAI_CLIP_STD
+
+from reftables.errors import DataError, preview
+from reftables.models import local
+from reftables.models.job import Job
+from reftables.models.kosmos2_decoding import Decoder, Tensor
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+IMAGE, IMAGE_END = "<image>", "</image>"
+
+
+class Kosmos2:
+    """A loaded model and its processor; `version` says which weights they are, where that is known."""
+
+    def __init__(self, model: Any, processor: Any, version: str | None, max_length: int) -> None:
+        self.version = version
+        self.max_length = max_length
+        self._processor = processor
+        self._tokenizer = processor.tokenizer
+        begin, end = self._tokenizer.convert_tokens_to_ids([IMAGE, IMAGE_END])
+        first = self._tokenizer.unk_token_id + 1
+        slots = range(first, first + model.config.latent_query_num)
+        self._prefix = [self._tokenizer.bos_token_id, begin, *slots, end]
+        self.decoder = Decoder(model, self._prefix, max_length)
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """The tokens of each prompt: beginning, image, text; as the processor makes them of an image and a text."""
+        tokens = self._tokenizer([text.strip() for text in texts], add_special_tokens=False)["input_ids"]
+        return [self._prefix + ids for ids in tokens]
+
+    def look(self, images: Sequence["Image"]) -> Tensor:
+        """The pixels of RGB images as the model wants them, (n, 3, side, side)."""
+        return self._processor.image_processor(images, return_tensors="pt")["pixel_values"]
+
+    def write(self, prompt: Sequence[int], tokens: Sequence[int]) -> str:
+        """Prompt and answer as text, the image as its empty tags: what a fairseq log has of them but `</s>`."""
+        text = self._tokenizer.decode([*prompt[len(self._prefix) :], *tokens], skip_special_tokens=True)
+        return f"{IMAGE}{IMAGE_END}{text}"
+
+
+def load(job: Job, max_length: int) -> Kosmos2:
+    """The model of a job on its device; DataError where the folder holds no complete Kosmos-2."""
+    dtype, _ = local.read_precision(job)
+    device = local.choose_device(job)
+    weights = local.find_weights(job)
+    print(f"weights: {weights.folder}, version {weights.version or 'unknown'}; {dtype} on {device}", flush=True)
+    local.forbid_tf32()
+    processor = _load_processor(weights.folder)
+    model = _load_model(weights.folder, getattr(torch, dtype)).to(device)
+    _check(weights.folder, model, processor)
+    return Kosmos2(model, processor, weights.version, max_length)
+
+
+def _load_model(folder: Path, dtype: Any) -> Any:
+    try:
+        model, loading = Kosmos2ForConditionalGeneration.from_pretrained(
+            folder,
+            dtype=dtype,
+            attn_implementation="sdpa",
+            use_safetensors=True,
+            local_files_only=True,
+            output_loading_info=True,
+        )
+    except OSError as error:
+        raise DataError(f"{folder}: no weights of Kosmos-2 as safetensors here: {error}") from error
+    if missing := sorted(loading["missing_keys"]):
+        raise DataError(f"{folder}: {len(missing):,} weights of Kosmos-2 are missing: {preview(missing)}.")
+    return model.eval()
+
+
+def _load_processor(folder: Path) -> Any:
+    try:
+        # By Pillow also where torchvision is there, whose pixels differ.
+        images = CLIPImageProcessorPil.from_pretrained(folder, local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{folder}: no tokenizer and image processor of Kosmos-2 here: {error}") from error
+    return Kosmos2Processor(images, tokenizer)
+
+
+def official_pixels(image: "Image", side: int) -> NDArray[np.float32]:
+    """What the authors show the model of an RGB image: a bicubic square, normalised as CLIP's, (3, side, side)."""
+    square = np.asarray(image.resize((side, side), Resampling.BICUBIC), dtype=np.float32) / 255
+    mean, deviation = np.array([OPENAI_CLIP_MEAN, OPENAI_CLIP_STD], dtype=np.float32)
+    pixels: NDArray[np.float32] = ((square - mean) / deviation).transpose(2, 0, 1)
+    return pixels
+
+
+def _check(folder: Path, model: Any, processor: Any) -> None:
+    """DataError where the processor is another model's: its pixels or its tokens would be wrong without a word."""
+    side = model.config.vision_config.image_size
+    ramp = np.arange(60 * 90 * 3, dtype=np.uint32).reshape(60, 90, 3)
+    image = fromarray((ramp * 37 % 256).astype(np.uint8))
+    pixels = processor.image_processor(image, return_tensors="np")["pixel_values"][0]
+    expected = official_pixels(image, side)
+    if pixels.shape != expected.shape or np.abs(pixels - expected).max() > 1e-5:
+        raise DataError(
+            f"{folder}: its image processor makes other pixels than Kosmos-2 was evaluated on, which are those of "
+            f"the whole image at {side} x {side}, bicubic, normalised as CLIP's. Get preprocessor_config.json anew, "
+            "or set its size to that height and width."
+        )
+    tokenizer, words = processor.tokenizer, model.config.text_config.vocab_size
+    ids = tokenizer.convert_tokens_to_ids([*processor.tag_tokens, "<patch_index_0000>", "<patch_index_1023>"])
+    if tokenizer.unk_token_id in ids or len(tokenizer) > words:
+        raise DataError(
+            f"{folder}: its tokenizer has {len(tokenizer):,} tokens, its model {words:,}. Get both from one place."
+        )

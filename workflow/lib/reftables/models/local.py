@@ -1,0 +1,256 @@
+"""What the backends share that run a model on this machine: weights, device, images, batches.
+
+`identity.weights` names a model of the Hugging Face hub, then `identity.revision` (best a full commit) says
+which one; or it is a folder with the weights, which is known by its content (`bundled:NAME` is a folder
+that comes with the workflow). `exec.weights_folder` is a copy of the hub's weights on this machine, for work
+without a network.
+
+Float32 gives the same answers on every device, up to ties that no rounding decides; half precision does
+not, so there the kind of device is part of the identity.
+"""
+
+import hashlib
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from reftables.errors import ConfigError, DataError
+from reftables.fingerprint import fingerprint
+from reftables.models.job import Job
+from reftables.rows import Prediction, Request
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+T = TypeVar("T")
+
+REQUIRED = frozenset({"weights"})
+OPTIONAL = frozenset(
+    {
+        "revision",  # of the weights in the hub; absent where `weights` is a folder
+        "dtype",  # float32 unless given
+        "device",  # its kind: cpu, cuda, mps; a must in half precision
+    }
+)
+EXECUTION = frozenset(
+    {
+        "batch_size",
+        "device",  # as torch names it, say cuda:1; the first GPU, else the processor, unless given
+        "weights_folder",  # copy of the hub's weights
+    }
+)
+
+BUNDLED = "bundled:"
+BUNDLED_FOLDER = Path(__file__).parents[4] / "models"
+
+DTYPES = ("float32", "bfloat16", "float16")
+# Never pickles: a file of weights must not be able to run code.
+_WEIGHT_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
+_COMMIT = re.compile("[0-9a-f]{40}")
+
+
+class Weights(NamedTuple):
+    """Where the weights lie, and which they are: the commit in the hub, or the digest of the folder."""
+
+    folder: Path
+    version: str | None
+
+
+def answer_files(identity: Mapping[str, Any], *, model: str, benchmark: str, split: str) -> list[str]:
+    """The folder of the weights with a slash at its end, where they come from none of the hub's models."""
+    folder = _own_folder(identity, model)
+    return [] if folder is None else [f"{folder}/"]
+
+
+def decides(job: Job, module: str) -> dict[str, Any]:
+    """The part of the store's key that all requests of a job share; `module` is the backend's full name."""
+    dtype, device = read_precision(job)
+    folder = _own_folder(job.identity, job.model)
+    named = [job.identity["weights"], job.identity["revision"]] if folder is None else [folder_digest(folder)]
+    return {"weights": named, "dtype": dtype, "device": device, "code": _code(module)}
+
+
+@cache
+def _code(module: str) -> str:
+    return fingerprint([module])
+
+
+def require_torch(job: Job) -> None:
+    """ConfigError where the extra `torch` is not installed."""
+    if missing := [name for name in ("torch", "transformers") if find_spec(name) is None]:
+        raise ConfigError(
+            f"models.{job.model}.identity.backend: {job.identity['backend']} needs {' and '.join(missing)}. "
+            "Install requirements-torch.txt, or set exec.env: torch and run with --sdm conda."
+        )
+
+
+def read_precision(job: Job) -> tuple[str, str | None]:
+    """`identity.dtype` and `identity.device`: half precision rounds differently on every kind of device."""
+    key = f"models.{job.model}.identity"
+    dtype, device = job.identity.get("dtype", "float32"), job.identity.get("device")
+    if dtype not in DTYPES:
+        raise ConfigError(f"{key}.dtype: {dtype!r} is none; choose from {', '.join(DTYPES)}.")
+    if dtype != "float32" and device is None:
+        raise ConfigError(f"{key}.device: {dtype} answers differently on cpu, cuda and mps. Say on which it runs.")
+    return dtype, device
+
+
+def choose_device(job: Job) -> str:
+    """The device to run on, as torch names it."""
+    import torch
+
+    _, kind = read_precision(job)
+    device = job.execution.get("device") or kind or ("cuda" if torch.cuda.is_available() else "cpu")
+    key = f"models.{job.model}.exec.device"
+    try:
+        found = torch.device(device)
+    except RuntimeError as error:
+        raise ConfigError(f"{key}: torch knows no device {device!r}.") from error
+    if kind is not None and found.type != kind:
+        raise ConfigError(f"{key}: {device} is no {kind}, which identity.device asks for.")
+    if found.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(f"{key}: torch finds no GPU here. Install its CUDA build, or choose cpu.")
+    return str(found)
+
+
+def forbid_tf32() -> None:
+    """Keep float32 float32: by default a GPU convolves with mantissas of ten bits."""
+    import torch
+
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+
+
+def read_batch_size(job: Job, default: int) -> int:
+    """`exec.batch_size`."""
+    size = job.execution.get("batch_size", default)
+    if type(size) is not int or size < 1:
+        raise ConfigError(f"models.{job.model}.exec.batch_size: {size!r} is no number of requests, 1 or more.")
+    return size
+
+
+def find_weights(job: Job) -> Weights:
+    """The weights of a job on this machine, downloaded from the hub where neither a copy nor its cache has them."""
+    own = _own_folder(job.identity, job.model)
+    if own is not None:
+        return Weights(own, folder_digest(own))
+    if "weights_folder" in job.execution:
+        return _copied_weights(job)
+    from huggingface_hub import snapshot_download
+
+    name, revision = job.identity["weights"], job.identity["revision"]
+    try:
+        folder = Path(snapshot_download(name, revision=revision, allow_patterns=_WEIGHT_FILES))
+    except (OSError, ValueError) as error:  # the hub's errors are OSErrors, a malformed name is a ValueError
+        raise DataError(
+            f"models.{job.model}.identity.weights: {name} at {revision} can't be had: {error} "
+            "Check name and revision, or give a copy by exec.weights_folder."
+        ) from error
+    return Weights(folder, folder.name)
+
+
+def _copied_weights(job: Job) -> Weights:
+    """`exec.weights_folder`; the hub's cache names its folders by commit, other folders don't tell."""
+    folder, revision = Path(job.execution["weights_folder"]), job.identity["revision"]
+    key = f"models.{job.model}.exec.weights_folder"
+    if not folder.is_dir():
+        raise DataError(f"{key}: {folder} is no folder. Copy the weights there, or leave the key out.")
+    commits = [text for text in (folder.name, revision) if _COMMIT.fullmatch(text)]
+    if len(set(commits)) > 1:
+        raise DataError(f"{key}: {folder} holds commit {folder.name}, but identity.revision is {revision}.")
+    return Weights(folder, commits[0] if commits else None)
+
+
+def _own_folder(identity: Mapping[str, Any], model: str) -> Path | None:
+    """The folder that `identity.weights` names; None where it is a name of the hub."""
+    weights, revision = identity["weights"], identity.get("revision")
+    key = f"models.{model}.identity"
+    if not isinstance(weights, str) or not weights:
+        raise ConfigError(f"{key}.weights: {weights!r} is neither a name of the hub nor a folder.")
+    folder = BUNDLED_FOLDER / weights.removeprefix(BUNDLED) if weights.startswith(BUNDLED) else Path(weights)
+    if folder.is_dir():
+        return folder
+    if weights.startswith((BUNDLED, "/", ".", "~")):
+        raise ConfigError(f"{key}.weights: there is no folder {folder}.")
+    if not isinstance(revision, str) or not revision:
+        raise ConfigError(
+            f"{key}.revision: {weights} is no folder, so a model of the hub; name its revision, in quotes, "
+            "best the full commit."
+        )
+    return None
+
+
+@cache
+def folder_digest(folder: Path) -> str:
+    """sha256 of the names and contents of all files of a folder; hidden ones don't count."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder)
+        if path.is_file() and not any(part.startswith(".") for part in name.parts):
+            with path.open("rb") as file:
+                content = hashlib.file_digest(file, "sha256").hexdigest()
+            digest.update(f"{name.as_posix()}\0{content}\n".encode())
+    return digest.hexdigest()
+
+
+def read_image(path: str) -> "Image.Image":
+    """The image at `path` in RGB, as its pixels are stored: no turning by EXIF, which no annotation knows of."""
+    from PIL import Image
+
+    try:
+        with Image.open(path) as image:
+            return image.convert("RGB")
+    # Pillow's readers raise whatever the damage makes of a chunk; SyntaxError is one of theirs.
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise DataError(f"{path}: not a readable image ({error}). Get it anew.") from error
+
+
+def answer_in_batches(
+    requests: Sequence[Request], size: int, answer: Callable[[Sequence[Request]], Sequence[T]]
+) -> Iterator[T]:
+    """`answer` of at most `size` requests at a time, in order.
+
+    A batch that the memory is too small for is halved, and all after it are no larger.
+    """
+    start = 0
+    while start < len(requests):
+        batch = requests[start : start + size]
+        answers = _within_memory(answer, batch)
+        if answers is None:
+            size = len(batch) // 2
+            print(f"out of memory with {len(batch):,} requests at once: going on with {size:,}", file=sys.stderr)
+        else:
+            start += len(batch)
+            yield from answers
+
+
+def _within_memory(answer: Callable[[Sequence[Request]], Sequence[T]], batch: Sequence[Request]) -> Sequence[T] | None:
+    """`answer(batch)`; None where the memory is too small for more than one request."""
+    import torch
+
+    try:
+        return answer(batch)
+    except RuntimeError as error:
+        # On a GPU the error has a class of its own; on the processor only its text tells.
+        exhausted = isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
+        if not exhausted or len(batch) == 1:
+            raise
+    torch.cuda.empty_cache()  # after the handler, when the traceback no longer keeps the tensors
+    return None
+
+
+def with_progress(predictions: Iterator[Prediction], total: int, job: Job) -> Iterator[Prediction]:
+    """`predictions`, counted on the terminal or in the log."""
+    from tqdm import tqdm
+
+    yield from tqdm(
+        predictions,
+        total=total,
+        desc=f"{job.model} {job.benchmark} {job.split}",
+        unit="request",
+        mininterval=0.5 if sys.stderr.isatty() else 15,
+    )
