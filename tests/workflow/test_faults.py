@@ -201,3 +201,28 @@ def test_numbers_of_another_configuration_are_never_shown(scored: Workspace) -> 
     assert "DataError" in failed.output
     assert "theirs" in failed.output
     assert "model" in failed.output
+
+
+def test_requests_can_be_made_before_there_are_answers(workspace: Workspace) -> None:
+    folder = workspace.folder / "a {folder} with 'marks'"
+    write_annotations(folder, "val", 100, WORDS)
+    answers = {"backend": "recorded", "format": "fairseq", "predictions": f"{folder.name}/{{model}}.{{split}}.out"}
+    workspace.config = {
+        "benchmarks": {"mine": boxes_benchmark(val=6) | {"annotations": f"{folder.name}/finetune_{{split}}.json"}},
+        "models": {"theirs": {"identity": answers, "formats": {"boxes": {"notation": "kosmos"}}}},
+        "run": {"models": ["theirs"], "benchmarks": ["mine"]},
+    }
+    workspace.run(targets=("results/requests/mine/val.kosmos.locout",))
+    assert workspace.read("results/requests/mine/val.kosmos.locout").count("\n") == len(WORDS)
+    failed = workspace.run(check=False)
+    assert failed.status == 1
+    assert "a {folder} with 'marks'/theirs.val.out" in failed.output
+    write_fairseq(folder / "theirs.val.out", WORDS)
+    workspace.run()
+    assert workspace.metrics("theirs", "mine", "val")["status"] == {"ok": len(WORDS)}
+
+
+def test_the_plan_knows_stale_numbers(scored: Workspace) -> None:
+    assert row_of(scored.run(targets=("plan",)).output, "centre")[-1] == "there"
+    scored.config["models"]["centre"]["identity"] = {"backend": "baselines", "strategy": "random", "seed": 3}
+    assert row_of(scored.run(targets=("plan",)).output, "centre")[-2:] == ["to", "make"]

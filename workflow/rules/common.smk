@@ -85,8 +85,11 @@ def format_of(cell):
 
 
 def files_of(found):
-    """As inputs: without folders, which end in a slash and count in the lineage only; braces are no wildcards."""
-    return [path.replace("{", "{{").replace("}", "}}") for path in found if not path.endswith("/")]
+    """As inputs: without what only counts in the lineage, folders (they end in a slash) and names with braces.
+
+    Snakemake takes every `{name}` in a path for a wildcard and knows no way to say otherwise.
+    """
+    return [path for path in found if not path.endswith("/") and "{" not in path]
 
 
 def given(flag, value):
