@@ -1,5 +1,5 @@
-# make tables    set up and evaluate the bundled sample: results/tables.md
-# make test      the tests (EXTRAS=torch adds those that run models)
+# make tables    set up and evaluate the bundled sample: results/tables.md (EXTRAS=torch: also by a real model)
+# make test      the tests (EXTRAS="torch cluster" adds those that run models and those of cluster executors)
 # make test-all  also the slow ones
 # make test-slurm  those on a real SLURM, which they start and stop (needs root once; skipped where it cannot run)
 # make lint      ruff, mypy, snakefmt, snakemake --lint
@@ -11,13 +11,14 @@ EXTRAS ?=
 CORES ?= $(shell nproc)
 VENV := .venv
 BIN := $(VENV)/bin
-REQUIREMENTS := requirements.txt $(if $(EXTRAS),requirements-$(EXTRAS).txt)
-READY := $(VENV)/.ready$(if $(EXTRAS),-$(EXTRAS))
+REQUIREMENTS := requirements.txt $(EXTRAS:%=requirements-%.txt)
+READY := $(VENV)/.ready$(subst $() ,,$(EXTRAS:%=-%))
+OVERLAY := $(if $(filter torch,$(EXTRAS)),--configfile config/torch.yaml)
 
 .PHONY: tables test test-all test-slurm lint bench clean
 
 tables: $(READY)
-	$(BIN)/snakemake --cores $(CORES) --quiet rules host
+	$(BIN)/snakemake $(OVERLAY) --cores $(CORES) --quiet rules host
 	@echo "The tables: results/tables.md, results/tables.csv, results/index.html"
 
 test: $(READY)
