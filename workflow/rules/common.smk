@@ -31,7 +31,6 @@ from reftables.published import PUBLISHED, published_names, read_published, requ
 from reftables.lineage import Digests, Lineages, code, gallery_lineage, made_by_rules, short, tables_lineage
 from reftables.stages.sample import OUTPUTS as SAMPLE_OUTPUTS
 
-
 try:
     CONFIG = load(config)
     CELLS = {(cell.model.name, cell.benchmark.name, cell.split): cell for cell in CONFIG.cells()}
@@ -89,7 +88,7 @@ def files_of(found):
 
     Snakemake takes every `{name}` in a path for a wildcard and knows no way to say otherwise.
     """
-    return [path for path in found if not path.endswith("/") and "{" not in path]
+    return [path for path in found if not path.endswith(os.sep) and "{" not in path]
 
 
 def given(flag, value):

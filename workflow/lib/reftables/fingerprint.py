@@ -69,8 +69,8 @@ def _tokens(value: object) -> Iterator[str]:
     """A syntax tree as a flat, unambiguous sequence of texts; empty fields and docstrings left out."""
     if isinstance(value, ast.JoinedStr):
         yield "(JoinedStr"
-        for part in _f_string_parts(value):
-            yield from _tokens(part)
+        for text_or_node in _f_string_parts(value):
+            yield from _tokens(text_or_node)
         yield ")"
     elif isinstance(value, ast.AST):
         yield f"({type(value).__name__}"
