@@ -1,0 +1,1 @@
+"""How the models that this repository brings along were made."""
