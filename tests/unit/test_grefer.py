@@ -29,7 +29,7 @@ def read(tmp_path: Path) -> Callable[..., Truth]:
         (tmp_path / "grefs(unc).json").write_text(json.dumps(refs) if text is None else text, encoding="utf-8")
         (tmp_path / "instances.json").write_text(json.dumps(root), encoding="utf-8")
         own = {"refs": str(tmp_path / "grefs(unc).json"), "instances": str(tmp_path / "instances.json")}
-        return grefer.read_truth(own | {"images": "/coco"}, benchmark="mine", split="val", task=Task.MASKS)
+        return grefer.read_truth(own | {"images": "/coco"}, benchmark="grefcoco", split="val", task=Task.MASKS)
 
     return write_and_read
 

@@ -116,7 +116,9 @@ def test_errors_are_never_stored_and_asked_again(tmp_path: Path) -> None:
     predictions = predict(Backend(fails_on=[1]), tmp_path)
     assert [p.status for p in predictions] == [Status.OK, Status.ERROR, Status.OK, Status.OK]
     with pytest.raises(DataError, match=r"m on b/val: 1 of 4 requests failed \(500\), ids 1. Run again"):
-        refuse_errors(predictions, JOB)
+        refuse_errors(predictions, JOB, stored=True)
+    with pytest.raises(DataError, match="Mend the answers"):
+        refuse_errors(predictions, JOB, stored=False)
     again = Backend()
     predict(again, tmp_path)
     assert again.asked == [1]

@@ -81,7 +81,7 @@ def of_number(table: Table, column: Column, result: Result, cell: Cell) -> Itera
         )
     elif notable_robust(table, column, cell) is not None:
         yield (
-            "the robust parser gives half a point more or less, as named: "
+            "the robust parser differs by half a point or more, as named: "
             "that difference is the parser's, not the model's"
         )
 

@@ -55,7 +55,9 @@ def read_truth(settings: Mapping[str, str], *, benchmark: str, split: str, task:
     references = [_reference(where, record) for where, record in of_split(path, records, split)]
     instances = read_instances(settings["instances"], {i for ref in references for i in ref.annotation_ids})
     truth = truth_of(references, instances)
-    return Truth(truth.rows, [*truth.notes, "gRefCOCO: the numbers of samples are not confirmed by any publication"])
+    # Of the papers' own set alone: a drawn one has the number it was drawn with.
+    unconfirmed = ["gRefCOCO: the numbers of samples are not confirmed by any publication"]
+    return Truth(truth.rows, truth.notes + (unconfirmed if benchmark == "grefcoco" else []))
 
 
 def request_texts(rows: Sequence[TruthRow], settings: Mapping[str, str], *, split: str, prompt: str) -> list[str]:

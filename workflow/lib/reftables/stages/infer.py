@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         with without_garbage_collection():
             predictions = list(backend.predict(requests, job))
     check_ids(args.requests, [p.id for p in predictions], [request.id for request in requests])
-    refuse_errors(predictions, job)
+    refuse_errors(predictions, job, stored=backend.STORED)
     write_predictions(args.predictions, predictions)
 
 
@@ -108,15 +108,16 @@ def _answer(request_id: int, key: str, store: Store, failed: Mapping[str, Predic
     return Prediction(id=request_id, status=Status.ERROR, finish_reason=reason)
 
 
-def refuse_errors(predictions: Sequence[Prediction], job: Job) -> None:
+def refuse_errors(predictions: Sequence[Prediction], job: Job, *, stored: bool) -> None:
     """Fail when requests failed, unless the config allows gaps; what was answered is in the store by now."""
     failed = [prediction for prediction in predictions if prediction.status is Status.ERROR]
     if failed and not job.partial:
         reasons = preview(sorted({p.finish_reason for p in failed if p.finish_reason}), most=3)
+        remedy = "Run again: only these are asked again. Or set" if stored else "Mend the answers, or set"
         raise DataError(
             f"{job.model} on {job.benchmark}/{job.split}: {len(failed):,} of {len(predictions):,} requests failed "
-            f"({reasons or 'no reason given'}), ids {preview(p.id for p in failed)}. Run again: only these are asked "
-            f"again. Or set models.{job.model}.partial: allow to count them as wrong."
+            f"({reasons or 'no reason given'}), ids {preview(p.id for p in failed)}. {remedy} models.{job.model}.partial: "
+            "allow to count them as wrong."
         )
 
 
