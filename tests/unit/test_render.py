@@ -110,7 +110,7 @@ def test_a_custom_set_says_why(run: Run):
         pytest.param({"notes": ["7 captions never match"]}, "7 captions never match", id="note of the metrics file"),
         pytest.param({"official_dropped": 4}, "the authors' script leaves 4 samples out of", id="dropped"),
         pytest.param({"scoring": {"eval_size": 480}}, "scored with eval_size: 480", id="scorer's option"),
-        pytest.param({"robust": {"precision@1": 0.5792}}, "the robust parser differs by half a point or more", id="half a point"),
+        pytest.param({"robust": {"precision@1": 0.5792}}, "the robust parser differs by half a point", id="notable"),
         pytest.param({"partial": True, "status": {"error": 2}}, "partial: 2 of 5,657 samples have", id="partial"),
         pytest.param({"official": {"precision@1": None}}, "precision@1 is undefined", id="undefined"),
     ],

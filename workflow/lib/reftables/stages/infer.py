@@ -116,8 +116,8 @@ def refuse_errors(predictions: Sequence[Prediction], job: Job, *, stored: bool) 
         remedy = "Run again: only these are asked again. Or set" if stored else "Mend the answers, or set"
         raise DataError(
             f"{job.model} on {job.benchmark}/{job.split}: {len(failed):,} of {len(predictions):,} requests failed "
-            f"({reasons or 'no reason given'}), ids {preview(p.id for p in failed)}. {remedy} models.{job.model}.partial: "
-            "allow to count them as wrong."
+            f"({reasons or 'no reason given'}), ids {preview(p.id for p in failed)}. {remedy} "
+            f"models.{job.model}.partial: allow to count them as wrong."
         )
 
 
