@@ -1,7 +1,8 @@
 """reftables: the evaluation tables of visual-grounding papers, ours beside the published.
 
 Read in this order: config/config.yaml (what is run), workflow/rules/common.smk (what every rule
-shares), then the rules in the order of the data: sample, download, convert, infer, gather, fairseq, score, analyse, tables, gallery.
+shares), then the rules in the order of the data: sample, download, convert, infer, gather, fairseq,
+score, analyse, tables, gallery.
 """
 
 from snakemake.utils import min_version

@@ -199,6 +199,11 @@ def empty(size_hw: tuple[int, int]) -> Rle:
     return {"size": list(size_hw), "counts": _compressed([size_hw[0] * size_hw[1]], size_hw)}
 
 
+def from_mask(mask: NDArray[np.bool_]) -> Rle:
+    """The True pixels of a (height, width) mask."""
+    return _plain(coco_mask.encode(np.asfortranarray(mask, dtype=np.uint8)))
+
+
 def from_polygons(parts: Sequence[Sequence[float]], size_hw: tuple[int, int]) -> Rle:
     """The union of polygons `[x1, y1, x2, y2, ...]` of at least 3 points each; an empty mask where there are none."""
     if not parts:

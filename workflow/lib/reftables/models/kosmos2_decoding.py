@@ -22,7 +22,7 @@ import torch
 from transformers import DynamicCache
 
 NO_REPEAT = 3  # tokens in a row that may not come twice
-NEAR = 2**-14  # of the best logit; a batch was seen to move logits by 2**-18 of it
+NEAR = 2**-14  # of the best logit; at true size a batch was seen to move logits by 2**-20 of it
 
 Tensor = Any  # of torch, which is checked without its types
 

@@ -5,16 +5,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from PIL.Image import Resampling, fromarray
 from transformers import AutoTokenizer, CLIPImageProcessorPil, Kosmos2ForConditionalGeneration, Kosmos2Processor
 from transformers.image_utils import OPENAI_CLIP_MEAN, OPENAI_CLIP_STD
 
-from reftables.errors import DataError, preview
+from reftables.errors import DataError
 from reftables.models import local
 from reftables.models.job import Job
 from reftables.models.kosmos2_decoding import Decoder, Tensor
+from reftables.models.pretrained import load_model
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -59,26 +59,9 @@ def load(job: Job, max_length: int) -> Kosmos2:
     print(f"weights: {weights.folder}, version {weights.version or 'unknown'}; {dtype} on {device}", flush=True)
     local.forbid_tf32()
     processor = _load_processor(weights.folder)
-    model = _load_model(weights.folder, getattr(torch, dtype)).to(device)
+    model = load_model(Kosmos2ForConditionalGeneration, weights.folder, dtype, device, name="Kosmos-2")
     _check(weights.folder, model, processor)
     return Kosmos2(model, processor, weights.version, max_length)
-
-
-def _load_model(folder: Path, dtype: Any) -> Any:
-    try:
-        model, loading = Kosmos2ForConditionalGeneration.from_pretrained(
-            folder,
-            dtype=dtype,
-            attn_implementation="sdpa",
-            use_safetensors=True,
-            local_files_only=True,
-            output_loading_info=True,
-        )
-    except OSError as error:
-        raise DataError(f"{folder}: no weights of Kosmos-2 as safetensors here: {error}") from error
-    if missing := sorted(loading["missing_keys"]):
-        raise DataError(f"{folder}: {len(missing):,} weights of Kosmos-2 are missing: {preview(missing)}.")
-    return model.eval()
 
 
 def _load_processor(folder: Path) -> Any:

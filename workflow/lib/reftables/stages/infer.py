@@ -6,15 +6,17 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from reftables.errors import DataError, preview, run
 from reftables.files import check_ids, read_requests, read_truth, without_garbage_collection, write_predictions
-from reftables.lease import gpu_lease
 from reftables.manifest import image_digests
 from reftables.models.job import Job
 from reftables.rows import Prediction, Request, Status, Task, limited, parse_answer_format
 from reftables.shards import WHOLE, Shard
-from reftables.store import Store, key_of, locked
+
+if TYPE_CHECKING:
+    from reftables.store import Store
 
 
 def parser() -> argparse.ArgumentParser:
@@ -78,6 +80,10 @@ def predict_through_store(
     shard: Shard = WHOLE,
 ) -> list[Prediction]:
     """Predictions of all `requests`; each distinct one the store lacks is asked once and kept as soon as answered."""
+    # Here, because they bring filelock: most models of a table cost nothing and need neither.
+    from reftables.lease import gpu_lease
+    from reftables.store import Store, key_of, locked
+
     keys = {
         r.id: key_of({"backend": job.identity["backend"], **backend.decides(r, job, digests[r.image])})
         for r in requests
@@ -101,7 +107,7 @@ def predict_through_store(
         return [_answer(request.id, keys[request.id], store, failed) for request in requests]
 
 
-def _answer(request_id: int, key: str, store: Store, failed: Mapping[str, Prediction]) -> Prediction:
+def _answer(request_id: int, key: str, store: "Store", failed: Mapping[str, Prediction]) -> Prediction:
     if key in store:
         return store.get(key, request_id)
     reason = failed[key].finish_reason if key in failed else None
