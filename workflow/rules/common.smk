@@ -19,6 +19,8 @@ sys.path.insert(0, str(LIBRARY))
 os.environ.update(
     PATH=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
     PYTHONPATH=os.pathsep.join([str(LIBRARY), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep),
+    # A job has its core and no more; numpy's pool of threads would cost a third of every import.
+    OPENBLAS_NUM_THREADS=os.environ.get("OPENBLAS_NUM_THREADS", "1"),
     PYTHONSAFEPATH="1",  # a csv.py in the working directory is not Python's
 )
 
