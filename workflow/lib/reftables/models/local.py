@@ -133,8 +133,11 @@ def read_batch_size(job: Job, default: int) -> int:
     return size
 
 
-def find_weights(job: Job) -> Weights:
-    """The weights of a job on this machine, downloaded from the hub where neither a copy nor its cache has them."""
+def find_weights(job: Job, *, code: bool = False) -> Weights:
+    """The weights of a job on this machine, downloaded from the hub where neither a copy nor its cache has them.
+
+    With `code`, Python files that come with them are fetched as well.
+    """
     own = _own_folder(job.identity, job.model)
     if own is not None:
         return Weights(own, folder_digest(own))
@@ -143,8 +146,9 @@ def find_weights(job: Job) -> Weights:
     from huggingface_hub import snapshot_download
 
     name, revision = job.identity["weights"], job.identity["revision"]
+    wanted = [*_WEIGHT_FILES, "*.py"] if code else _WEIGHT_FILES
     try:
-        folder = Path(snapshot_download(name, revision=revision, allow_patterns=_WEIGHT_FILES))
+        folder = Path(snapshot_download(name, revision=revision, allow_patterns=wanted))
     except (OSError, ValueError) as error:  # the hub's errors are OSErrors, a malformed name is a ValueError
         raise DataError(
             f"models.{job.model}.identity.weights: {name} at {revision} can't be had: {error} "
