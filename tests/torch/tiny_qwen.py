@@ -1,0 +1,127 @@
+"""A tiny Qwen2.5-VL of the real classes with random weights: it sees an image in the image's own proportions.
+
+It reads and writes single characters. Weights are drawn wide, so that its answers differ by image and by
+text, and some of them end by themselves.
+"""
+
+import string
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from PIL import Image
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from transformers import (
+    PreTrainedTokenizerFast,
+    Qwen2_5_VLConfig,
+    Qwen2_5_VLForConditionalGeneration,
+    Qwen2VLImageProcessorPil,
+)
+
+from reftables.rows import Request
+
+PAD, BEGIN, END, UNKNOWN = "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<unk>"
+VISION_BEGIN, VISION_END, IMAGE, VIDEO = "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"
+SPECIALS = (PAD, BEGIN, END, VISION_BEGIN, VISION_END, IMAGE, VIDEO, UNKNOWN)
+CHAT_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n"
+    "{% for part in message.content %}"
+    "{% if part.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ part.text }}{% endif %}"
+    "{% endfor %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def tiny_tokenizer() -> PreTrainedTokenizerFast:
+    signs = [sign for sign in string.printable if sign in " \n" or not sign.isspace()]
+    vocabulary = {token: number for number, token in enumerate([*SPECIALS, *signs])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("[\\s\\S]"), behavior="isolated")
+    tokenizer.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=PAD,
+        eos_token=END,
+        unk_token=UNKNOWN,
+        additional_special_tokens=[BEGIN, VISION_BEGIN, VISION_END, IMAGE, VIDEO],
+        chat_template=CHAT_TEMPLATE,
+    )
+
+
+def random_model(tokenizer: PreTrainedTokenizerFast) -> Qwen2_5_VLForConditionalGeneration:
+    ids = dict(zip(SPECIALS, tokenizer.convert_tokens_to_ids(list(SPECIALS)), strict=True))
+    config = Qwen2_5_VLConfig(
+        vision_config={
+            "depth": 2,
+            "hidden_size": 32,
+            "intermediate_size": 64,
+            "num_heads": 2,
+            "out_hidden_size": 64,
+            "fullatt_block_indexes": [1],
+        },
+        text_config={
+            "vocab_size": len(tokenizer),
+            "hidden_size": 64,
+            "intermediate_size": 128,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "initializer_range": 0.5,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 3, 3]},
+            "eos_token_id": ids[END],
+            "pad_token_id": ids[PAD],
+        },
+        image_token_id=ids[IMAGE],
+        video_token_id=ids[VIDEO],
+        vision_start_token_id=ids[VISION_BEGIN],
+        vision_end_token_id=ids[VISION_END],
+    )
+    torch.manual_seed(0)
+    model = Qwen2_5_VLForConditionalGeneration(config).eval()
+    model.generation_config.eos_token_id = [ids[END], ids[PAD]]
+    model.generation_config.pad_token_id = ids[PAD]
+    return model
+
+
+def save(folder: Path) -> Path:
+    """The folder as a hub would hold it."""
+    tokenizer = tiny_tokenizer()
+    random_model(tokenizer).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    Qwen2VLImageProcessorPil().save_pretrained(folder)
+    return folder
+
+
+class Reply(NamedTuple):
+    """What `generate` makes of one request."""
+
+    tokens: list[int]
+    tokens_in: int
+    stopped: bool
+
+
+def chat(folder: Path, requests: Sequence[Request], *, max_new_tokens: int) -> list[Reply]:
+    """Each request by tokenizer, image processor and greedy `generate`, the placeholders written by hand."""
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+    images = Qwen2VLImageProcessorPil.from_pretrained(folder)
+    model = Qwen2_5_VLForConditionalGeneration.from_pretrained(folder).eval()
+    replies = []
+    for request in requests:
+        seen = images(Image.open(request.image), return_tensors="pt")
+        places = IMAGE * (int(seen["image_grid_thw"].prod()) // 4)
+        content = f"{VISION_BEGIN}{places}{VISION_END}{request.text}"
+        prompt = tokenizer(f"{BEGIN}user\n{content}{END}\n{BEGIN}assistant\n", return_tensors="pt")
+        ids = prompt["input_ids"]
+        kinds = (ids == model.config.image_token_id).int()
+        found = model.generate(
+            input_ids=ids,
+            attention_mask=prompt["attention_mask"],
+            mm_token_type_ids=kinds,
+            **seen,
+            max_new_tokens=max_new_tokens,
+            do_sample=False,
+        )
+        tokens = found[0, ids.shape[1] :].tolist()
+        replies.append(Reply(tokens, ids.shape[1], tokens[-1] in model.generation_config.eos_token_id))
+    return replies

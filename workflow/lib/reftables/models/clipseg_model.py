@@ -1,0 +1,127 @@
+"""CLIPSeg as its files have it: the model, the pixels it is shown, the tokens it reads."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL.Image import Resampling, fromarray
+from transformers import AutoTokenizer, CLIPSegForImageSegmentation, ViTImageProcessorPil
+from transformers.image_utils import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
+
+from reftables.errors import DataError
+from reftables.models import local
+from reftables.models.job import Job
+from reftables.models.pretrained import load_model
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+Tensor = Any  # of torch, which is checked without its types
+
+
+class Sight(NamedTuple):
+    """What the image tower makes of one image: the hidden states that the decoder reads, and the image's size."""
+
+    states: Sequence[Tensor]  # of a layer each, (1, patches + 1, width)
+    size_hw: tuple[int, int]
+
+
+class ClipSeg:
+    """A loaded model and its processor; `version` says which weights they are, where that is known."""
+
+    def __init__(self, model: Any, images: Any, tokenizer: Any, version: str | None) -> None:
+        self.version = version
+        self._model = model
+        self._images = images
+        self._tokenizer = tokenizer
+        self._most = model.config.text_config.max_position_embeddings
+        self._embeddings: dict[str, Tensor] = {}  # of the texts so far: the same words are asked of many images
+
+    def look(self, image: "Image") -> Sight:
+        """An RGB image through the image tower."""
+        pixels = self._images(image, return_tensors="pt")["pixel_values"].to(self._model.device)
+        with torch.inference_mode():
+            states = self._model.clip.get_image_features(pixels, output_hidden_states=True).hidden_states
+        # The first of the hidden states is the input of the first layer.
+        return Sight([states[layer + 1] for layer in self._model.config.extract_layers], (image.height, image.width))
+
+    def logits(self, sight: Sight, text: str) -> Tensor:
+        """The model's answer as it comes: (side, side) of the pixels that it is shown, 352 of the published models."""
+        with torch.inference_mode():
+            found = self._model.decoder(sight.states, self._embed(text)).logits
+        return found.view(found.shape[-2:])
+
+    def segment(self, sight: Sight, text: str, threshold: float) -> NDArray[np.bool_]:
+        """Which pixels of the image are what `text` says, (height, width)."""
+        return segment(self.logits(sight, text), sight.size_hw, threshold)
+
+    def _embed(self, text: str) -> Tensor:
+        """The embedding of a text, (1, width); words beyond the longest text that the model can read are left out."""
+        if text not in self._embeddings:
+            ids = self._tokenizer(text, truncation=True, max_length=self._most, return_tensors="pt")["input_ids"]
+            self._embeddings[text] = self._model.clip.get_text_features(ids.to(self._model.device)).pooler_output
+        return self._embeddings[text]
+
+
+def segment(logits: Tensor, size_hw: tuple[int, int], threshold: float) -> NDArray[np.bool_]:
+    """(side, side) logits to a mask of (height, width): sigmoid, then bilinear resizing, then the threshold."""
+    probabilities = logits.float().sigmoid()[None, None]
+    resized = torch.nn.functional.interpolate(probabilities, size=size_hw, mode="bilinear", align_corners=False)
+    inside: NDArray[np.bool_] = (resized[0, 0] > threshold).cpu().numpy()
+    return inside
+
+
+def load(job: Job) -> ClipSeg:
+    """The model of a job on its device; DataError where the folder holds no complete CLIPSeg."""
+    dtype, _ = local.read_precision(job)
+    device = local.choose_device(job)
+    weights = local.find_weights(job)
+    print(f"weights: {weights.folder}, version {weights.version or 'unknown'}; {dtype} on {device}", flush=True)
+    local.forbid_tf32()
+    images, tokenizer = load_processor(weights.folder)
+    model = load_model(
+        CLIPSegForImageSegmentation, weights.folder, dtype, device, name="CLIPSeg", attn_implementation="sdpa"
+    )
+    # Without its files a tokenizer is made all the same, an empty one.
+    if len(tokenizer) != (words := model.config.text_config.vocab_size):
+        raise DataError(
+            f"{weights.folder}: its tokenizer has {len(tokenizer):,} tokens, its model {words:,}. "
+            "Get both from one place."
+        )
+    return ClipSeg(model, images, tokenizer, weights.version)
+
+
+def load_processor(folder: Path) -> tuple[Any, Any]:
+    """Image processor and tokenizer; DataError where there are none, or those of another model."""
+    try:
+        # By Pillow also where torchvision is there, whose pixels differ.
+        images = ViTImageProcessorPil.from_pretrained(folder, local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{folder}: no tokenizer and image processor of CLIPSeg here: {error}") from error
+    _check_pixels(folder, images)
+    return images, tokenizer
+
+
+def official_pixels(image: "Image", side: int) -> NDArray[np.float32]:
+    """What the authors show the model of an RGB image: a bilinear square, normalised as ImageNet's, (3, side, side)."""
+    square = np.asarray(image.resize((side, side), Resampling.BILINEAR), dtype=np.float32) / 255
+    mean, deviation = np.array([IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD], dtype=np.float32)
+    pixels: NDArray[np.float32] = ((square - mean) / deviation).transpose(2, 0, 1)
+    return pixels
+
+
+def _check_pixels(folder: Path, images: Any) -> None:
+    """DataError where the processor is another model's: its masks would be wrong without a word."""
+    ramp = np.arange(60 * 90 * 3, dtype=np.uint32).reshape(60, 90, 3)
+    image = fromarray((ramp * 37 % 256).astype(np.uint8))
+    pixels = images(image, return_tensors="np")["pixel_values"][0]
+    expected = official_pixels(image, pixels.shape[-1])
+    if pixels.shape != expected.shape or np.abs(pixels - expected).max() > 1e-5:
+        raise DataError(
+            f"{folder}: its image processor makes other pixels than CLIPSeg was trained on, which are those of the "
+            "whole image as a square, bilinear, normalised as ImageNet's. Get preprocessor_config.json anew."
+        )
