@@ -142,7 +142,9 @@ def break_answers(folder: Path) -> Callable[[], None]:
     return lambda: path.write_text(write_fairseq(path, WORDS).read_text().replace("0495", "1023")) and None
 
 
-@pytest.mark.parametrize("keep_going", [[], ["--keep-going"]], ids=["stops", "keeps going"])
+@pytest.mark.parametrize(
+    "keep_going", [[], pytest.param(["--keep-going"], marks=pytest.mark.slow)], ids=["stops", "keeps going"]
+)
 @pytest.mark.parametrize("damage", [break_truth, break_answers], ids=["truth", "answers"])
 def test_a_failed_rerun_never_leaves_old_numbers(
     scored: Workspace, damage: Callable[[Path], Callable[[], None]], keep_going: list[str]
@@ -160,7 +162,10 @@ def test_a_failed_rerun_never_leaves_old_numbers(
     assert scored.read("results/tables.csv") != old
 
 
-@pytest.mark.parametrize("stage", ["truth", "requests", "infer", "score", "render"])
+SLOW_STAGES = [pytest.param(stage, marks=pytest.mark.slow) for stage in ("truth", "requests", "score")]
+
+
+@pytest.mark.parametrize("stage", ["infer", "render", *SLOW_STAGES])
 def test_a_crashing_stage_never_leaves_old_numbers(scored: Workspace, tmp_path: Path, stage: str) -> None:
     source = copy_of_workflow(scored.snakefile.parent, tmp_path / "source")
     scored.snakefile = source / "Snakefile"

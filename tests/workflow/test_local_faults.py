@@ -158,7 +158,7 @@ def kill_everything_at_random(workspace: Workspace, chance: random.Random) -> No
     workspace.run("--unlock")
 
 
-ROUNDS = [pytest.param(seed, marks=[] if seed < 2 else pytest.mark.slow) for seed in range(50)]
+ROUNDS = [pytest.param(seed, marks=[] if seed < 1 else pytest.mark.slow) for seed in range(50)]
 
 
 @pytest.mark.parametrize("seed", ROUNDS)
@@ -181,6 +181,7 @@ def test_a_machine_that_loses_power_costs_what_was_under_way(
     assert len(server.asked) <= len(TEXTS) + IN_FLIGHT
 
 
+@pytest.mark.slow
 def test_a_killed_snakemake_whose_worker_lives_on_costs_nothing(
     asking: Workspace, server: Server, undisturbed: dict[str, str]
 ) -> None:
@@ -196,6 +197,7 @@ def test_a_killed_snakemake_whose_worker_lives_on_costs_nothing(
     assert tables(asking) == undisturbed
 
 
+@pytest.mark.slow
 def test_worker_after_worker_is_killed_and_the_last_one_ends_the_work(
     asking: Workspace, server: Server, undisturbed: dict[str, str]
 ) -> None:
@@ -222,7 +224,7 @@ def mounted(*command: str, at: Path) -> Iterator[None]:
 
 
 # Full at the first log, among the answers, among the predictions and scores, at the tables.
-@pytest.mark.parametrize("free_kib", [0, 8, 24, 48])
+@pytest.mark.parametrize("free_kib", [8, *(pytest.param(free, marks=pytest.mark.slow) for free in (0, 24, 48))])
 def test_a_full_disk_costs_no_stored_answer(
     asking: Workspace, server: Server, undisturbed: dict[str, str], free_kib: int, tmp_path: Path
 ) -> None:
@@ -243,6 +245,7 @@ def test_a_full_disk_costs_no_stored_answer(
         shutil.rmtree(saved)
 
 
+@pytest.mark.slow
 def test_read_only_results_fail_and_stay_as_they_are(
     asking: Workspace, server: Server, undisturbed: dict[str, str]
 ) -> None:
@@ -270,6 +273,7 @@ def test_locks_of_dead_processes_stop_nobody(asking: Workspace, server: Server, 
     finish(asking, server, undisturbed)
 
 
+@pytest.mark.slow
 def test_files_from_the_future_are_refused_and_cost_nothing_once_they_are_touched(
     asking: Workspace, server: Server, undisturbed: dict[str, str]
 ) -> None:

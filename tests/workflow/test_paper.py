@@ -113,6 +113,7 @@ def sound() -> Iterator[FileServer]:
 ONE_SPLIT = ("results/metrics/colour-rules/refcoco/val.json",)
 
 
+@pytest.mark.slow
 def test_one_split_fetches_its_own_images_and_the_zip_has_them_too(sound: FileServer, tmp_path: Path) -> None:
     workspace = PaperWorkspace(tmp_path / "single", sound, select(["colour-rules"], ["refcoco"]))
     workspace.run(targets=ONE_SPLIT)
@@ -129,6 +130,7 @@ def test_one_split_fetches_its_own_images_and_the_zip_has_them_too(sound: FileSe
     assert zipped.run(targets=ONE_SPLIT).jobs == Counter()
 
 
+@pytest.mark.slow
 def test_the_tarball_and_own_copies_stand_in_for_the_files(sound: FileServer, tmp_path: Path) -> None:
     workspace = PaperWorkspace(tmp_path / "work", sound, select(["kosmos-2-published"], ["refcoco"]))
     own = tmp_path / "answers.locout"
@@ -155,6 +157,7 @@ def test_a_source_that_changed_stops_the_run(sound: FileServer, tmp_path: Path) 
     assert not (workspace.folder / answers).exists()
 
 
+@pytest.mark.slow
 def test_another_mirror_of_a_pinned_file_reruns_nothing_and_another_pin_does(sound: FileServer, tmp_path: Path) -> None:
     target = ("results/truth/refcoco/val.jsonl",)
     workspace = PaperWorkspace(tmp_path, sound, select(["kosmos-2-published"], ["refcoco"]))
@@ -169,6 +172,7 @@ def test_another_mirror_of_a_pinned_file_reruns_nothing_and_another_pin_does(sou
     assert f"expected {'0' * 64} (downloads.mdetr-refcoco-val)" in failed.output
 
 
+@pytest.mark.slow
 def test_the_plan_tells_what_is_missing(sound: FileServer, tmp_path: Path) -> None:
     workspace = PaperWorkspace(tmp_path, sound, select(["colour-rules"], ["refcoco"]))
     before = workspace.run(targets=("plan",)).output

@@ -61,6 +61,7 @@ def test_another_number_of_shards_asks_nothing_and_changes_nothing(asking: Works
         assert len(server.asked) == DISTINCT
 
 
+@pytest.mark.slow
 def test_a_limit_in_shards_is_continued_by_the_full_run(asking: Workspace) -> None:
     with Server() as server:
         in_shards(asking, server, 2)
@@ -85,6 +86,7 @@ def test_a_failed_shard_costs_its_missing_answers_only(asking: Workspace) -> Non
         assert len(mended.asked) == 1
 
 
+@pytest.mark.slow
 def test_more_shards_than_images_leave_some_with_nothing_to_do(asking: Workspace) -> None:
     with Server() as server:
         in_shards(asking, server, 5)
