@@ -16,40 +16,19 @@ from jsonschema.exceptions import best_match
 from reftables import paths
 from reftables.benchmarks import SOURCES
 from reftables.benchmarks.official import why_custom
+from reftables.declared import declared_format
 from reftables.downloads import Download, ImageFolder, read_downloads, read_images
 from reftables.errors import ConfigError
 from reftables.models import BACKENDS
 from reftables.models.job import Job
 from reftables.paths import fill
-from reftables.rows import AnswerFormat, Coordinates, Notation, Order, Task
+from reftables.rows import AnswerFormat, Task
 from reftables.scoring import METRICS
 
 T = TypeVar("T")
 
 SCHEMA = Path(__file__).parents[2] / "schemas" / "config.schema.yaml"
 
-_BOX_NOTATIONS = {Notation.KOSMOS, Notation.JSON, Notation.BRACKETS, Notation.TUPLES, Notation.GEMINI}
-NOTATIONS = {
-    Task.BOXES: _BOX_NOTATIONS,
-    Task.POINTS: _BOX_NOTATIONS | {Notation.MOLMO},
-    Task.ANSWERS: {Notation.SURDS},
-    Task.MASKS: _BOX_NOTATIONS | {Notation.RLE},  # a box fills its own mask: a named baseline
-}
-# What a notation fixes by itself: (coordinates, order).
-FIXED: Mapping[Notation, tuple[Coordinates | None, Order | None]] = {
-    Notation.KOSMOS: (None, None),
-    Notation.SURDS: (None, None),
-    Notation.RLE: (None, None),
-    Notation.MOLMO: (Coordinates.PERCENT, Order.XY),
-    Notation.GEMINI: (Coordinates.PER_MILLE, Order.YX),
-}
-KOSMOS_GRID = 32
-POINT_PROMPTS = {
-    Notation.TUPLES: "roborefer",
-    Notation.MOLMO: "molmo",
-    Notation.GEMINI: "gemini",
-    Notation.JSON: "qwen",
-}
 SCORING_OPTIONS: Mapping[Task, set[str]] = {Task.MASKS: {"strict", "eval_size"}}
 COMMON_BENCHMARK_KEYS = {"task", "source", "splits", "folders", "scoring"}
 COMMON_EXEC_KEYS = {"threads", "gpu", "mem_mb", "runtime", "api_slots", "env", "shards"}
@@ -130,6 +109,18 @@ class Cell:
     @property
     def form(self) -> AnswerFormat:
         return self.model.formats[self.benchmark.task]
+
+    def job(self) -> Job:
+        """What the backend is told; no truth, which only `infer` may hand it."""
+        return Job(
+            model=self.model.name,
+            benchmark=self.benchmark.name,
+            split=self.split,
+            task=self.benchmark.task,
+            form=self.form,
+            identity=self.model.identity,
+            execution=self.model.execution,
+        )
 
     def files(self) -> list[str]:
         """Every file behind the cell that is given or downloaded: of its truth, its requests and its answers."""
@@ -296,7 +287,9 @@ def _model(name: str, entry: Mapping[str, Any], benchmarks: Mapping[str, Benchma
         name=name,
         identity=entry["identity"],
         execution=entry["exec"],
-        formats={Task(task): _format(f"{key}.formats.{task}", Task(task), f) for task, f in entry["formats"].items()},
+        formats={
+            Task(task): declared_format(f"{key}.formats.{task}", Task(task), f) for task, f in entry["formats"].items()
+        },
         benchmarks=tuple(entry["benchmarks"]) if "benchmarks" in entry else None,
         published=entry.get("published"),
         partial=entry["partial"] == "allow",
@@ -312,46 +305,6 @@ def _model(name: str, entry: Mapping[str, Any], benchmarks: Mapping[str, Benchma
     for limited_to in model.benchmarks or ():
         _known(benchmarks, limited_to, f"{key}.benchmarks")
     return model
-
-
-def _format(key: str, task: Task, entry: Mapping[str, Any]) -> AnswerFormat:
-    notation = Notation(entry["notation"])
-    if notation not in NOTATIONS[task]:
-        allowed = ", ".join(sorted(NOTATIONS[task]))
-        raise ConfigError(f"{key}.notation: {notation} is no notation of {task}; choose from {allowed}")
-    if "grid" in entry and notation is not Notation.KOSMOS:
-        raise ConfigError(f"{key}.grid: only notation kosmos has a grid")
-    coordinates, order = _axes(key, notation, entry)
-    return AnswerFormat(
-        notation=notation,
-        coordinates=coordinates,
-        order=order,
-        prompt=entry.get("prompt") or _default_prompt(task, notation),
-        grid=entry.get("grid", KOSMOS_GRID) if notation is Notation.KOSMOS else None,
-    )
-
-
-def _axes(key: str, notation: Notation, entry: Mapping[str, Any]) -> tuple[Coordinates | None, Order | None]:
-    """Coordinates and order as the notation fixes them or the entry declares them."""
-    if notation in FIXED:
-        fixed = dict(zip(("coordinates", "order"), FIXED[notation], strict=True))
-        for name, value in fixed.items():
-            if name in entry and entry[name] != value:
-                raise ConfigError(f"{key}.{name}: notation {notation} fixes it to {value or 'nothing'}; leave it out")
-        return FIXED[notation]
-    if "coordinates" not in entry:
-        raise ConfigError(f"{key}.coordinates: notation {notation} needs one of {', '.join(Coordinates)}")
-    return Coordinates(entry["coordinates"]), Order(entry.get("order", Order.XY))
-
-
-def _default_prompt(task: Task, notation: Notation) -> str:
-    if notation is Notation.KOSMOS:
-        return "kosmos"
-    if task is Task.ANSWERS:
-        return "surds"
-    if task is Task.POINTS:
-        return POINT_PROMPTS.get(notation, "plain")
-    return "plain"
 
 
 def _comparisons(pairs: list[list[str]], models: Mapping[str, Model]) -> tuple[tuple[str, str], ...]:
@@ -387,17 +340,7 @@ def _check_cell(cell: Cell) -> None:
     if check_source := getattr(benchmark.module, "check", None):
         check_source(benchmark.settings(cell.split), benchmark=benchmark.name, task=benchmark.task)
     if check_backend := getattr(model.module, "check", None):
-        check_backend(
-            Job(
-                model=model.name,
-                benchmark=benchmark.name,
-                split=cell.split,
-                task=benchmark.task,
-                form=cell.form,
-                identity=model.identity,
-                execution=model.execution,
-            )
-        )
+        check_backend(cell.job())
 
 
 def _check_tables(tables: Mapping[str, Mapping[str, Any]], benchmarks: Mapping[str, Benchmark]) -> None:

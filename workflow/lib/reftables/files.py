@@ -6,6 +6,7 @@ import json
 import os
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
@@ -251,8 +252,7 @@ def check_ids(path: str | Path, found: Sequence[int], expected: Sequence[int]) -
     """Refuse ids that are not exactly `expected`, each once, in any order."""
     known, seen = set(expected), set(found)
     if len(seen) < len(found):
-        counted: set[int] = set()
-        twice = sorted({i for i in found if i in counted or counted.add(i)})  # type: ignore[func-returns-value]
+        twice = [i for i, times in Counter(found).items() if times > 1]
         raise DataError(f"{path}: ids {preview(twice)} stand more than once. Remove the file and run again.")
     if unknown := sorted(seen - known, key=str):
         raise DataError(f"{path}: unknown ids {preview(unknown)}. Remove the file and run again.")

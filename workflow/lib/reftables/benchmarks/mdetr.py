@@ -21,7 +21,7 @@ from reftables.files import TAB, read_requests, read_text, without_garbage_colle
 from reftables.rows import Task, TruthRow
 
 TASKS = frozenset({Task.BOXES, Task.MASKS})
-PROMPTS = frozenset({"kosmos", "plain", "qwen", "gemini"})
+PROMPTS = frozenset({"kosmos", "plain", "qwen", "qwen3", "gemini"})
 REQUIRED = frozenset({"annotations", "images"})
 OPTIONAL = frozenset({"instances", "requests"})
 
@@ -71,8 +71,8 @@ def request_texts(rows: Sequence[TruthRow], settings: Mapping[str, str], *, spli
     """What each row asks, in the words of the prompt family.
 
     `kosmos` is the authors' own form and holds the caption as it is, so a caption that would break the
-    line is refused; a ready-made `.locout` must say the same, whatever its image root. `qwen` and
-    `gemini` are this project's wording of the two families' usual tasks.
+    line is refused; a ready-made `.locout` must say the same, whatever its image root. `qwen` (pixels),
+    `qwen3` (thousandths) and `gemini` are this project's wording of the families' usual tasks.
     """
     if prompt == "kosmos":
         texts = _kosmos_texts(settings["annotations"], rows)
@@ -87,6 +87,11 @@ _TEMPLATES = {
     "qwen": (
         'Locate the object described by "{expression}". Answer only with JSON of the form '
         '{"bbox_2d": [x1, y1, x2, y2]}: its bounding box in pixels of this image, upper left corner first.'
+    ),
+    "qwen3": (
+        'Locate the object described by "{expression}". Answer only with JSON of the form '
+        '{"bbox_2d": [x1, y1, x2, y2]}: its bounding box, upper left corner first, as whole numbers from 0 to '
+        "1000 that count thousandths of the image's width (x) and height (y)."
     ),
     "gemini": (
         'Locate the object described by "{expression}". Answer only with JSON of the form '

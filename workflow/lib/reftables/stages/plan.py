@@ -18,7 +18,6 @@ from reftables.errors import run
 from reftables.files import read_requests, read_text, read_truth
 from reftables.lineage import Digests, Lineage, Lineages, made_by_rules
 from reftables.manifest import image_digests
-from reftables.models.job import Job
 from reftables.rows import limited
 from reftables.store import Store, key_of
 
@@ -133,15 +132,7 @@ def count_stored(cell: Cell, config: Config) -> str:
     requests = requests[: len(limited(read_truth(truth_path), config.limit))]
     digests = image_digests(manifest, root, {request.image for request in requests})
     backend = cell.model.module
-    job = Job(
-        model=cell.model.name,
-        benchmark=cell.benchmark.name,
-        split=cell.split,
-        task=cell.benchmark.task,
-        form=cell.form,
-        identity=cell.model.identity,
-        execution=cell.model.execution,
-    )
+    job = cell.job()
     store = Store(Path(_path(paths.STORE, cell)), cell.split)
     store.read()
     keys = [key_of({"backend": cell.model.backend, **backend.decides(r, job, digests[r.image])}) for r in requests]
