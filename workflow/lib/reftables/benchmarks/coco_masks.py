@@ -6,7 +6,6 @@ which are united, or an RLE, compressed or not (crowds).
 Sources: the format at cocodataset.org; cocodataset/cocoapi, PythonAPI/pycocotools/coco.py (annToRLE).
 """
 
-import gc
 import json
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple
 from reftables import rle
 from reftables.benchmarks.records import as_record, check_size, field, text_field
 from reftables.errors import DataError, preview
-from reftables.files import TAB, read_text
+from reftables.files import TAB, read_text, without_garbage_collection
 
 Record = dict[str, Any]
 
@@ -101,15 +100,11 @@ def _read_root(path: str, annotation_ids: Container[int] | None) -> Record:
             return record
         return record if type(record.get("id")) is not int or record["id"] in annotation_ids else _LEFT_OUT
 
-    was_enabled = gc.isenabled()
-    gc.disable()  # its passes over millions of fresh lists would cost more than the parse
     try:
-        root = json.loads(read_text(path), object_hook=keep, parse_constant=_refuse_constant)
+        with without_garbage_collection():
+            root = json.loads(read_text(path), object_hook=keep, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: not valid JSON, perhaps cut short; get the file again ({error})") from error
-    finally:
-        if was_enabled:
-            gc.enable()
     root = as_record(root, path)
     for name in ("images", "annotations"):
         field(root, name, list, path)

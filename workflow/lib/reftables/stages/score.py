@@ -2,7 +2,6 @@
 
 import argparse
 import csv
-import gc
 import io
 import json
 from collections import Counter
@@ -15,7 +14,13 @@ import numpy as np
 
 from reftables.digests import read_digests
 from reftables.errors import run
-from reftables.files import pretty_json, read_predictions, read_truth, write_atomically
+from reftables.files import (
+    pretty_json,
+    read_predictions,
+    read_truth,
+    without_garbage_collection,
+    write_atomically,
+)
 from reftables.rows import Prediction, Status, Task, TruthRow, limited, parse_answer_format
 from reftables.scoring.intervals import intervals
 from reftables.scoring.scores import Ratio, Scores
@@ -45,27 +50,28 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> None:
     args = parser().parse_args(argv)
-    gc.disable()  # a short process with hundreds of thousands of rows: the collector's passes are a third of its time
-    scorer = import_module(f"reftables.scoring.{args.task}")
-    truth = limited(read_truth(args.truth), args.limit)
-    predictions = read_predictions(args.predictions, expected=[row["id"] for row in truth])
-    scores: Scores = scorer.score(truth, predictions, args.format, args.options)
-    truth_notes = json.loads(Path(args.notes).read_text(encoding="utf-8"))
-    metrics = {
-        "benchmark": args.benchmark,
-        "split": args.split,
-        "model": args.model,
-        "task": str(args.task),
-        **summary(scores, [row["image"] for row in truth], with_intervals=not args.no_intervals),
-        **tokens(predictions),
-        **weights(predictions),
-        **digests_of(args.digests),
-        "notes": [*truth_notes, *scores.notes],
-        "split_notes": truth_notes,  # those of them that hold whatever the model
-        "lineage": args.lineage,
-    }
-    write_atomically(args.samples, samples_csv(truth, scores))
-    write_atomically(args.metrics, pretty_json(metrics))
+    # Hundreds of thousands of rows: the collector's passes would be a third of the time.
+    with without_garbage_collection():
+        scorer = import_module(f"reftables.scoring.{args.task}")
+        truth = limited(read_truth(args.truth), args.limit)
+        predictions = read_predictions(args.predictions, expected=[row["id"] for row in truth])
+        scores: Scores = scorer.score(truth, predictions, args.format, args.options)
+        truth_notes = json.loads(Path(args.notes).read_text(encoding="utf-8"))
+        metrics = {
+            "benchmark": args.benchmark,
+            "split": args.split,
+            "model": args.model,
+            "task": str(args.task),
+            **summary(scores, [row["image"] for row in truth], with_intervals=not args.no_intervals),
+            **tokens(predictions),
+            **weights(predictions),
+            **digests_of(args.digests),
+            "notes": [*truth_notes, *scores.notes],
+            "split_notes": truth_notes,  # those of them that hold whatever the model
+            "lineage": args.lineage,
+        }
+        write_atomically(args.samples, samples_csv(truth, scores))
+        write_atomically(args.metrics, pretty_json(metrics))
 
 
 def summary(scores: Scores, images: Sequence[str], *, with_intervals: bool) -> dict[str, Any]:
