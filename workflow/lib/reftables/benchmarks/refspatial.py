@@ -266,12 +266,14 @@ def _row(sample: _Sample) -> TruthRow:
 
 def _masks(image: "Image.Image", where: str) -> dict[str, Any]:
     """`mask`, and `mask_official` where the authors' script reads the picture otherwise."""
+    from reftables.rle import from_mask  # here, because it brings pycocotools
+
     mask, official = read_mask(image, where), read_mask_officially(image)
     if not (mask.any() and official.any()):
         how = "" if not mask.any() else " in its first channel, the only one that the authors' script reads"
         raise DataError(f"{where}: the mask is empty{how}")
     differ = bool((mask != official).any())
-    return {"mask": _run_lengths(mask)} | ({"mask_official": _run_lengths(official)} if differ else {})
+    return {"mask": from_mask(mask)} | ({"mask_official": from_mask(official)} if differ else {})
 
 
 def read_mask_officially(image: "Image.Image") -> "NDArray[np.bool_]":
@@ -301,14 +303,6 @@ def read_mask(image: "Image.Image", where: str) -> "NDArray[np.bool_]":
         return grey > 0
     white: int = np.iinfo(grey.dtype).max
     return grey >= white // 255 * 128
-
-
-def _run_lengths(mask: "NDArray[np.bool_]") -> dict[str, Any]:
-    import numpy as np
-    from pycocotools.mask import encode
-
-    rle = encode(np.asfortranarray(mask, dtype=np.uint8))
-    return {"size": list(map(int, rle["size"])), "counts": rle["counts"].decode("ascii")}
 
 
 def _check_scenes(path: str, rows: Sequence[TruthRow]) -> None:

@@ -87,17 +87,13 @@ def _point_answer(request: Request, regions: Sequence["Region"], size_wh: tuple[
 
 
 def _mask_answer(request: Request, regions: Sequence["Region"], size_wh: tuple[int, int], job: Job) -> Prediction:
-    import numpy as np
-    from pycocotools import mask as coco_mask
+    from reftables.rle import from_mask  # here, because it brings pycocotools
 
     words = words_of(request.text)
     colour = _first(words, COLOURS)
     if not regions or (colour and colour not in {region.colour for region in regions}):
         return Prediction(id=request.id, status=Status.OK, rle=empty_mask(size_wh), no_target=True)
-    rle = coco_mask.encode(np.asfortranarray(choose(regions, words).full_mask(size_wh), dtype=np.uint8))
-    return Prediction(
-        id=request.id, status=Status.OK, rle={"size": [*map(int, rle["size"])], "counts": rle["counts"].decode()}
-    )
+    return Prediction(id=request.id, status=Status.OK, rle=from_mask(choose(regions, words).full_mask(size_wh)))
 
 
 def _question_answer(request: Request, regions: Sequence["Region"], size_wh: tuple[int, int], job: Job) -> Prediction:

@@ -275,15 +275,12 @@ def _read_png(folder: str) -> Iterator[Answer]:
 
 
 def _rle_of(path: Path) -> dict[str, Any]:
-    import numpy as np
-    from pycocotools import mask as coco_mask
+    from reftables.rle import from_mask  # here, because it brings pycocotools
 
     try:
-        inside = _inside(path, load_picture(path))
+        return from_mask(_inside(path, load_picture(path)))
     except PictureError as error:
         raise DataError(f"{path}: not a readable image: {error}") from error
-    rle = coco_mask.encode(np.asfortranarray(inside, dtype=np.uint8))
-    return {"size": [int(side) for side in rle["size"]], "counts": rle["counts"].decode("ascii")}
 
 
 def _inside(path: Path, image: "Image.Image") -> "NDArray[np.bool_]":
