@@ -1,6 +1,7 @@
 """The backend clipseg, from requests and image files to masks, on a tiny model from disk."""
 
 import json
+import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -186,10 +187,17 @@ def test_an_image_is_seen_once_and_a_text_read_once(
     assert (len(seen), len(read)) == (len(SIZES), len(TEXTS))
 
 
-def test_a_text_beyond_the_longest_is_cut(folder: Path, requests: list[Request]) -> None:
+def test_a_text_beyond_the_longest_is_cut_and_named(
+    folder: Path, requests: list[Request], capsys: pytest.CaptureFixture[str]
+) -> None:
     letters = "a b c d e f g h i j k l m n o p q r s t u v"  # with both ends, as many tokens as there may be
     whole, longer = (Request(0, requests[0].image, text) for text in (letters, f"{letters} w x y z"))
-    assert predict([longer], make_job(folder)) == predict([whole], make_job(folder))
+    expected = predict([whole], make_job(folder))
+    assert "cut from" not in capsys.readouterr().err
+    assert predict([longer], make_job(folder)) == expected
+    assert re.search(
+        rf"cut from \d+ to \d+ tokens, the most that the model reads: '{longer.text}'", capsys.readouterr().err
+    )
 
 
 def test_half_precision_gives_nearly_the_same_masks(folder: Path, requests: list[Request]) -> None:

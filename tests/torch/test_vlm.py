@@ -5,6 +5,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,11 @@ MOST = 48  # new tokens; some answers end before, some don't
 @pytest.fixture(scope="module")
 def qwen_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_qwen.save(tmp_path_factory.mktemp("weights") / "qwen")
+
+
+@pytest.fixture(scope="module")
+def qwen3_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_qwen.save(tmp_path_factory.mktemp("weights") / "qwen3", tiny_qwen.QWEN3)
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +101,18 @@ def test_another_class_of_model_answers_as_by_generate(llava_folder: Path, reque
     found = predict(requests, make_job(llava_folder))
     assert [(p.text, p.tokens_in, p.tokens_out, p.status is Status.OK) for p in found] == expected
     assert {prediction.image_size for prediction in found} == {None}
+
+
+def test_qwen3_answers_as_by_generate_and_sees_images_in_patches_of_its_own_size(
+    qwen3_folder: Path, requests: list[Request]
+) -> None:
+    expected = tiny_qwen.chat(qwen3_folder, requests, max_new_tokens=MOST)
+    found = predict(requests, make_job(qwen3_folder))
+    tokenizer = tiny_qwen.tiny_tokenizer()
+    assert [p.text for p in found] == [tokenizer.decode(r.tokens, skip_special_tokens=True) for r in expected]
+    assert [(p.tokens_in, p.status is Status.OK) for p in found] == [(r.tokens_in, r.stopped) for r in expected]
+    assert len({prediction.text for prediction in found}) == len(found)
+    assert [prediction.image_size for prediction in found[:3]] == [(96, 64), (64, 96), (352, 192)]
 
 
 def test_answers_differ_by_image_and_by_text_and_say_which_weights_answered(
@@ -213,6 +231,14 @@ def test_a_missing_file_is_named(qwen_folder: Path, tmp_path: Path, name: str, m
     copy = shutil.copytree(qwen_folder, tmp_path / "copy")
     (copy / name).unlink()
     with pytest.raises(DataError, match=message):
+        load(make_job(copy))
+
+
+@pytest.mark.skipif(find_spec("torchvision") is not None, reason="only without torchvision")
+def test_a_processor_that_needs_torchvision_says_so(qwen_folder: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(qwen_folder, tmp_path / "copy")
+    (copy / "preprocessor_config.json").write_text('{"image_processor_type": "Molmo2ImageProcessor"}')
+    with pytest.raises(DataError, match=r"(?s)none that transformers can load: .*[Tt]orchvision"):
         load(make_job(copy))
 
 

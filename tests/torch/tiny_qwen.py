@@ -1,4 +1,4 @@
-"""A tiny Qwen2.5-VL of the real classes with random weights: it sees an image in the image's own proportions.
+"""A tiny Qwen2.5-VL or Qwen3-VL of the real classes with random weights: it sees an image in its own proportions.
 
 It reads and writes single characters. Weights are drawn wide, so that its answers differ by image and by
 text, and some of them end by themselves.
@@ -7,16 +7,19 @@ text, and some of them end by themselves.
 import string
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from PIL import Image
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
+    AutoModelForImageTextToText,
     PreTrainedTokenizerFast,
     Qwen2_5_VLConfig,
     Qwen2_5_VLForConditionalGeneration,
     Qwen2VLImageProcessorPil,
+    Qwen3VLConfig,
+    Qwen3VLForConditionalGeneration,
 )
 
 from reftables.rows import Request
@@ -49,16 +52,29 @@ def tiny_tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
-def random_model(tokenizer: PreTrainedTokenizerFast) -> Qwen2_5_VLForConditionalGeneration:
+class Family(NamedTuple):
+    """What differs between the two."""
+
+    config: type
+    model: type
+    vision: dict[str, Any]
+    patch: int  # pixels a side
+
+
+QWEN25 = Family(Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration, {"fullatt_block_indexes": [1]}, 14)
+QWEN3 = Family(Qwen3VLConfig, Qwen3VLForConditionalGeneration, {"deepstack_visual_indexes": [0]}, 16)
+
+
+def random_model(tokenizer: PreTrainedTokenizerFast, family: Family) -> Any:
     ids = dict(zip(SPECIALS, tokenizer.convert_tokens_to_ids(list(SPECIALS)), strict=True))
-    config = Qwen2_5_VLConfig(
+    config = family.config(
         vision_config={
             "depth": 2,
             "hidden_size": 32,
             "intermediate_size": 64,
             "num_heads": 2,
             "out_hidden_size": 64,
-            "fullatt_block_indexes": [1],
+            **family.vision,
         },
         text_config={
             "vocab_size": len(tokenizer),
@@ -67,6 +83,7 @@ def random_model(tokenizer: PreTrainedTokenizerFast) -> Qwen2_5_VLForConditional
             "num_hidden_layers": 2,
             "num_attention_heads": 4,
             "num_key_value_heads": 2,
+            "head_dim": 16,
             "initializer_range": 0.5,
             "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 3, 3]},
             "eos_token_id": ids[END],
@@ -78,18 +95,18 @@ def random_model(tokenizer: PreTrainedTokenizerFast) -> Qwen2_5_VLForConditional
         vision_end_token_id=ids[VISION_END],
     )
     torch.manual_seed(0)
-    model = Qwen2_5_VLForConditionalGeneration(config).eval()
+    model = family.model(config).eval()
     model.generation_config.eos_token_id = [ids[END], ids[PAD]]
     model.generation_config.pad_token_id = ids[PAD]
     return model
 
 
-def save(folder: Path) -> Path:
+def save(folder: Path, family: Family = QWEN25) -> Path:
     """The folder as a hub would hold it."""
     tokenizer = tiny_tokenizer()
-    random_model(tokenizer).save_pretrained(folder)
+    random_model(tokenizer, family).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    Qwen2VLImageProcessorPil().save_pretrained(folder)
+    Qwen2VLImageProcessorPil(patch_size=family.patch).save_pretrained(folder)
     return folder
 
 
@@ -105,7 +122,7 @@ def chat(folder: Path, requests: Sequence[Request], *, max_new_tokens: int) -> l
     """Each request by tokenizer, image processor and greedy `generate`, the placeholders written by hand."""
     tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
     images = Qwen2VLImageProcessorPil.from_pretrained(folder)
-    model = Qwen2_5_VLForConditionalGeneration.from_pretrained(folder).eval()
+    model = AutoModelForImageTextToText.from_pretrained(folder).eval()
     replies = []
     for request in requests:
         seen = images(Image.open(request.image), return_tensors="pt")

@@ -22,8 +22,8 @@ def test_every_answer_is_a_hypothesis_line(tmp_path: Path):
     assert (tmp_path / "val.fairseq.out").read_text() == f"H-0\tnan\t{TEXT}\nH-1\tnan\ta\tb\nH-2\tnan\t\n"
 
 
-def test_a_line_feed_in_an_answer_starts_no_line():
-    assert fairseq.fairseq_log([Prediction(id=3, status=Status.OK, text="a\nH-0\tb")]) == "H-3\tnan\ta H-0\tb\n"
+def test_a_line_end_in_an_answer_starts_no_line():
+    assert fairseq.fairseq_log([Prediction(id=3, status=Status.OK, text="a\nH-0\tb\rc")]) == "H-3\tnan\ta H-0\tb c\n"
 
 
 def test_recorded_answers_read_the_log_as_it_was_predicted(tmp_path: Path):

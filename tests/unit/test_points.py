@@ -54,9 +54,10 @@ PIXELS = answer_format("tuples", "pixels")
 JSON = answer_format("json", "pixels")
 BRACKETS = answer_format("brackets", "pixels")
 MOLMO = answer_format("molmo", "percent")
+MOLMO2 = answer_format("molmo2", "per_mille")
 GEMINI = answer_format("gemini", "per_mille", "yx")
 KOSMOS = answer_format("kosmos")
-FORMATS = [UNIT, PIXELS, JSON, BRACKETS, MOLMO, GEMINI, KOSMOS]
+FORMATS = [UNIT, PIXELS, JSON, BRACKETS, MOLMO, MOLMO2, GEMINI, KOSMOS]
 
 
 def encode(mask: NDArray[np.bool_]) -> dict[str, Any]:
@@ -240,6 +241,9 @@ def test_a_prediction_cut_by_its_backend_is_read_and_stays_truncated() -> None:
         pytest.param("[]", JSON, Status.UNPARSED, id="no-points"),
         pytest.param('<points x1="75" y1="75" x2="1', MOLMO, Status.TRUNCATED, id="tag-cut"),
         pytest.param("There are none.", MOLMO, Status.UNPARSED, id="no-tag"),
+        pytest.param('<points coords="1 1 750 750 2 80', MOLMO2, Status.TRUNCATED, id="coords-cut"),
+        pytest.param('<points coords="1">cup</points>', MOLMO2, Status.UNPARSED, id="coords-without-points"),
+        pytest.param('<points coords="1 1 500 500">the cup</points>, the', MOLMO2, Status.OK, id="cut-after-coords"),
         pytest.param("<phrase>cup</phrase><object><patch_index_0000>", KOSMOS, Status.TRUNCATED, id="object-cut"),
         pytest.param(write_answer("cup", [(0, 2000)]), KOSMOS, Status.UNPARSED, id="cell-beyond-the-grid"),
         pytest.param(write_answer("cup", [(528, 0)]), KOSMOS, Status.UNPARSED, id="inverted-cells"),
@@ -286,6 +290,11 @@ def test_status_of_an_answer(text: str, form: AnswerFormat, status: Status) -> N
         pytest.param("<point x='50' y='25'/><point x=\"10.0\" y=\"50\">", MOLMO, [(320, 120), (64, 240)], id="tags"),
         pytest.param('<points x1="50" y1="25" x2="9" y3="9">', MOLMO, [(320, 120)], id="numbers-agree"),
         pytest.param('<box x1="50" y1="25">', MOLMO, [], id="another-tag"),
+        pytest.param('<points coords="1 1 073 160 2 500 1000">', MOLMO2, [(46, 76), (320, 480)], id="coords"),
+        pytest.param("<points alt='1 2 333 333' coords='1 12 500 250'/>", MOLMO2, [(320, 120)], id="coords-alone"),
+        pytest.param('<points coords="1 1 500 250;2 1 100 500">', MOLMO2, [(320, 120), (64, 240)], id="two-images"),
+        pytest.param('<points coords="1 1 500 250 2 100 500', MOLMO2, [(320, 120)], id="last-triple-may-be-cut"),
+        pytest.param('<points x1="50" y1="25">', MOLMO2, [], id="no-coords"),
         pytest.param(write_answer("cup", [(0, 33), (0, 0)]), KOSMOS, [(20, 15), (10, 7)], id="kosmos"),
     ],
 )

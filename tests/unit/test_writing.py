@@ -20,6 +20,7 @@ from reftables.models.writing import (
 )
 from reftables.rows import AnswerFormat, Coordinates, Notation, Order, Prediction, Status
 from reftables.scoring import answers, boxes, points
+from reftables.scoring.point_parsers import axes_of, read_answer
 
 
 def form(notation: str, coordinates: str | None = None, order: str | None = None, grid: int | None = None):
@@ -70,6 +71,14 @@ def test_a_point_is_read_back_in_its_own_pixel(answer_format, width, height, acr
         assert scores.official["accuracy"].value == 1
 
 
+@given(st.integers(1, 9000), st.integers(1, 9000), st.floats(0, 1), st.floats(0, 1))
+def test_a_point_in_whole_thousandths_moves_by_half_of_one_at_most(width, height, across, down):
+    form_ = form("molmo2", "per_mille", "xy")
+    text = write_points([(across * width, down * height)], form_, (width, height), phrase="it")
+    (group,) = read_answer(text, form_, axes_of(form_), (width, height), None).groups
+    assert group.numbers == pytest.approx([across * 1000, down * 1000], abs=0.5)
+
+
 @pytest.mark.parametrize(
     ("answer_format", "expected"),
     [
@@ -78,6 +87,7 @@ def test_a_point_is_read_back_in_its_own_pixel(answer_format, width, height, acr
         (form("brackets", "percent", "xy"), "[[5, 50], [100, 0]]"),
         (form("json", "pixels", "yx"), '[{"point_2d": [50, 10]}, {"point_2d": [0, 200]}]'),
         (form("molmo", "percent", "xy"), '<points x1="5" y1="50" x2="100" y2="0">points</points>'),
+        (form("molmo2", "per_mille", "xy"), '<points coords="1 1 050 500 2 1000 000">points</points>'),
         (form("gemini", "per_mille", "yx"), '```json\n[{"point": [500, 50]}, {"point": [0, 1000]}]\n```'),
         (
             KOSMOS,

@@ -9,7 +9,7 @@ from reftables.rows import AnswerFormat, Coordinates, Notation, Order, Task
 _BOX_NOTATIONS = {Notation.KOSMOS, Notation.JSON, Notation.BRACKETS, Notation.TUPLES, Notation.GEMINI}
 NOTATIONS = {
     Task.BOXES: _BOX_NOTATIONS,
-    Task.POINTS: _BOX_NOTATIONS | {Notation.MOLMO},
+    Task.POINTS: _BOX_NOTATIONS | {Notation.MOLMO, Notation.MOLMO2},
     Task.ANSWERS: {Notation.SURDS},
     Task.MASKS: _BOX_NOTATIONS | {Notation.RLE},  # a box fills its own mask: a named baseline
 }
@@ -19,12 +19,14 @@ FIXED: Mapping[Notation, tuple[Coordinates | None, Order | None]] = {
     Notation.SURDS: (None, None),
     Notation.RLE: (None, None),
     Notation.MOLMO: (Coordinates.PERCENT, Order.XY),
+    Notation.MOLMO2: (Coordinates.PER_MILLE, Order.XY),
     Notation.GEMINI: (Coordinates.PER_MILLE, Order.YX),
 }
 KOSMOS_GRID = 32
 POINT_PROMPTS = {
     Notation.TUPLES: "roborefer",
     Notation.MOLMO: "molmo",
+    Notation.MOLMO2: "molmo",
     Notation.GEMINI: "gemini",
     Notation.JSON: "qwen",
 }

@@ -39,6 +39,7 @@ class Notation(StrEnum):
     BRACKETS = "brackets"
     TUPLES = "tuples"
     MOLMO = "molmo"
+    MOLMO2 = "molmo2"
     GEMINI = "gemini"
     SURDS = "surds"
     RLE = "rle"

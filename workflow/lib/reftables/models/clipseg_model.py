@@ -1,5 +1,6 @@
 """CLIPSeg as its files have it: the model, the pixels it is shown, the tokens it reads."""
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -61,6 +62,11 @@ class ClipSeg:
     def _embed(self, text: str) -> Tensor:
         """The embedding of a text, (1, width); words beyond the longest text that the model can read are left out."""
         if text not in self._embeddings:
+            if (length := len(self._tokenizer(text)["input_ids"])) > self._most:
+                print(
+                    f"cut from {length:,} to {self._most} tokens, the most that the model reads: {text!r}",
+                    file=sys.stderr,
+                )
             ids = self._tokenizer(text, truncation=True, max_length=self._most, return_tensors="pt")["input_ids"]
             self._embeddings[text] = self._model.clip.get_text_features(ids.to(self._model.device)).pooler_output
         return self._embeddings[text]

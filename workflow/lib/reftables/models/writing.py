@@ -47,7 +47,8 @@ def write_points(
 ) -> str:
     """The answer that gives points. In pixels a point is written as the whole numbers of its pixel.
 
-    In the Kosmos notation a point is the centre of a box, so it moves to the centre of its grid cell.
+    In the Kosmos notation a point is the centre of a box, so it moves to the centre of its grid cell; in that of
+    Molmo2 to the nearest whole thousandth of the image.
     """
     points_xy = list(points_xy)
     if form.notation is Notation.KOSMOS:
@@ -70,6 +71,9 @@ def write_points(
             # Numbered even where there is one: the benchmark's script reads no other attributes.
             attributes = " ".join(f'x{n}="{x}" y{n}="{y}"' for n, (x, y) in enumerate(pairs, start=1))
             return f"<points {attributes}>points</points>"
+        case Notation.MOLMO2:
+            triples = [f"{n} {_thousandths(p, size_wh)}" for n, p in enumerate(points_xy, start=1)]
+            return f'<points coords="{" ".join(["1", *triples])}">points</points>'
     raise ValueError(f"points have no {form.notation} notation")
 
 
@@ -100,6 +104,11 @@ def _numbers(values_xy: Sequence[float], form: AnswerFormat, size_wh: tuple[int,
     if form.order is Order.YX:
         texts = [text for x, y in zip(texts[::2], texts[1::2], strict=True) for text in (y, x)]
     return texts
+
+
+def _thousandths(point_xy: Sequence[float], size_wh: tuple[int, int]) -> str:
+    """A point as Molmo2 writes it, in whole thousandths of three digits or more."""
+    return " ".join(f"{round(value / side * 1000):03d}" for value, side in zip(point_xy, size_wh, strict=True))
 
 
 def _trimmed(text: str) -> str:

@@ -57,6 +57,7 @@ class Found(NamedTuple):
 _FIXED_AXES = {
     Notation.KOSMOS: Axes(Coordinates.UNIT, Order.XY),
     Notation.MOLMO: Axes(Coordinates.PERCENT, Order.XY),
+    Notation.MOLMO2: Axes(Coordinates.PER_MILLE, Order.XY),
     Notation.GEMINI: Axes(Coordinates.PER_MILLE, Order.YX),
 }
 _FARTHEST = 1e9  # no coordinate lies beyond
@@ -68,6 +69,9 @@ _SQUARE_PAIR = re.compile(rf"\[({_NAMED},{_NAMED})\]")
 _OPEN_GROUP = re.compile(r"\(\s*[-+.0-9][^()]*\Z")  # with a number in it: ":(" opens none
 _TAG = re.compile(r"<points?\b[^<>]*>?")
 _TAG_PAIR = re.compile(rf"""\bx([0-9]*)\s*=\s*["']\s*({_NUMBER})\s*["']\s*y\1\s*=\s*["']\s*({_NUMBER})\s*["']""")
+_COORDS = re.compile(r"""\bcoords\s*=\s*["'](.*)""", re.DOTALL)
+# After the number of the point. One that nothing follows may be cut, and two digits are no coordinate.
+_TRIPLE = re.compile(r"""\b[0-9]+\s+([0-9]{3,4})\s+([0-9]{3,4})(?=[\s,:;"'])""")
 _INTEGER = re.compile(r"[-+]?[0-9]+")
 _JSON_KEYS = ("point_2d", "point")
 
@@ -229,15 +233,23 @@ def _pair(value: object) -> list[Group]:
     return _group(map(parsing.number, value), whole=all(_INTEGER.fullmatch(str(item).strip()) for item in value))
 
 
-def _find_in_tags(text: str) -> Found:
+def _find_in_attributes(text: str) -> Found:
     """Pairs of attributes with equal numbers, or with none, of `<points>` and `<point>`."""
+    return _find_in_tags(text, lambda tag: [(x, y) for _, x, y in _TAG_PAIR.findall(tag)])
+
+
+def _find_in_coords(text: str) -> Found:
+    """Triples in the attribute `coords` of `<points>`, each the point's number, x and y.
+
+    Before the triples stands the number of the image that they are of. Source: the model card of allenai/Molmo2-8B.
+    """
+    return _find_in_tags(text, lambda tag: [xy for coords in _COORDS.findall(tag) for xy in _TRIPLE.findall(coords)])
+
+
+def _find_in_tags(text: str, pairs_of: Callable[[str], Iterable[tuple[str, str]]]) -> Found:
+    """The pairs of numbers that `pairs_of` finds in each tag `<points>` or `<point>`."""
     tags = _TAG.findall(text)
-    groups = [
-        group
-        for tag in tags
-        for _, x, y in _TAG_PAIR.findall(tag)
-        for group in _group([float(x), float(y)], whole=False)
-    ]
+    groups = [group for tag in tags for x, y in pairs_of(tag) for group in _group([float(x), float(y)], whole=False)]
     return Found(groups, bool(tags) and text.endswith(tags[-1]) and not tags[-1].endswith(">"))
 
 
@@ -256,5 +268,6 @@ _FINDERS: Mapping[Notation, Callable[[str], Found]] = {
     Notation.BRACKETS: _find_in_brackets,
     Notation.JSON: _find_in_json,
     Notation.GEMINI: _find_in_json,
-    Notation.MOLMO: _find_in_tags,
+    Notation.MOLMO: _find_in_attributes,
+    Notation.MOLMO2: _find_in_coords,
 }

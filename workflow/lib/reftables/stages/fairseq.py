@@ -20,9 +20,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     write_atomically(args.log, fairseq_log(read_shard(args.predictions)))
 
 
+# What ends a line for a reader of text files.
+_LINE_ENDS = str.maketrans("\r\n", "  ")
+
+
 def fairseq_log(predictions: Iterable[Prediction]) -> str:
     """A hypothesis line an answer: its id, a score that nobody knows any more, its text."""
-    lines = [f"H-{answer.id}\tnan\t{(answer.text or '').replace(chr(10), ' ')}" for answer in predictions]
+    lines = [f"H-{answer.id}\tnan\t{(answer.text or '').translate(_LINE_ENDS)}" for answer in predictions]
     return "".join(f"{line}\n" for line in lines)
 
 
