@@ -147,7 +147,12 @@ def python_that_wastes_memory(folder: Path) -> dict[str, str]:
     return {"PYTHONPATH": str(folder / "waste")}
 
 
+def node_state(node: str) -> str:
+    """Its state in each partition."""
+    return call("sinfo", "-hN", "-n", node, "-o", "%T")
+
+
 def restart_node(node: str) -> None:
     """Bring a node back whose daemon was killed."""
     call(shutil.which("slurmd", path="/usr/sbin:/sbin:" + os.environ["PATH"]) or "slurmd", "-N", node)
-    wait_for(lambda: call("sinfo", "-hN", "-n", node, "-o", "%T").split()[:1] == ["idle"], f"{node} to be back")
+    wait_for(lambda: node_state(node).split()[:1] == ["idle"], f"{node} to be back")

@@ -20,6 +20,7 @@ from tests.slurm.conftest import (
     Slurm,
     SlurmWorkspace,
     call,
+    node_state,
     prepare,
     python_that_wastes_memory,
     restart_node,
@@ -87,7 +88,9 @@ def kill_step_daemons(workspace: SlurmWorkspace, slurm: Slurm, job: dict[str, st
 
 def set_node_down(workspace: SlurmWorkspace, slurm: Slurm, job: dict[str, str]) -> None:
     call("scontrol", "update", f"nodename={job['node']}", "state=down", "reason=test")
-    call("scontrol", "update", f"nodename={job['node']}", "state=resume")
+    # Refused where the node has reported for service again in the meantime.
+    call("scontrol", "update", f"nodename={job['node']}", "state=resume", check=False)
+    wait_for(lambda: "down" not in node_state(job["node"]), "the node to be up")
 
 
 def crash_node(workspace: SlurmWorkspace, slurm: Slurm, job: dict[str, str]) -> None:
@@ -95,7 +98,7 @@ def crash_node(workspace: SlurmWorkspace, slurm: Slurm, job: dict[str, str]) -> 
     os.kill(daemon, signal.SIGKILL)
     for process in slurm.processes(job["number"]):
         process.kill()
-    wait_for(lambda: "down" in call("sinfo", "-hN", "-n", job["node"], "-o", "%T"), "SLURM to miss the node")
+    wait_for(lambda: "down" in node_state(job["node"]), "SLURM to miss the node")
     restart_node(job["node"])
 
 
