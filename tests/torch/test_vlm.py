@@ -129,6 +129,70 @@ def test_answers_do_not_depend_on_the_order_of_the_requests(
     assert predict(requests[4:5], make_job(qwen_folder)) == predictions[4:5]
 
 
+def batch_sizes(monkeypatch: pytest.MonkeyPatch, *, fits: int = 100) -> list[int]:
+    """Filled with the size of every batch to come; none has a filled-up place, and more than `fits` is too many."""
+    sizes = []
+    whole = vlm_model.ChatModel._generate
+
+    def generate(model: vlm_model.ChatModel, inputs: Any) -> list[vlm_model.Answer]:
+        assert inputs["attention_mask"].all()
+        sizes.append(len(inputs["input_ids"]))
+        if sizes[-1] > fits:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return whole(model, inputs)
+
+    monkeypatch.setattr(vlm_model.ChatModel, "_generate", generate)
+    return sizes
+
+
+@pytest.mark.parametrize("family", ["qwen_folder", "qwen3_folder", "llava_folder"])
+@pytest.mark.parametrize("backwards", [False, True])
+def test_answers_of_batches_are_those_of_one_by_one(
+    family: str,
+    backwards: bool,
+    requests: list[Request],
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job = make_job(request.getfixturevalue(family))
+    # Twelve more, as long as others or longer than all.
+    more = [replace(r, id=r.id + 9, text=r.text[::-1]) for r in requests] + [
+        replace(r, id=r.id + 18, text=f"{r.text} " * 20) for r in requests[:3]
+    ]
+    mixed = [*requests, *more][:: -1 if backwards else 1]
+    expected = predict(mixed, job)
+    sizes = batch_sizes(monkeypatch)
+    assert predict(mixed, replace(job, execution={"batch_size": 6})) == expected
+    assert sum(sizes) == len(mixed) == 21
+    assert len(sizes) < 12
+
+
+def test_too_little_memory_halves_the_batch_and_changes_no_answer(
+    qwen_folder: Path,
+    requests: list[Request],
+    predictions: list[Prediction],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    sizes = batch_sizes(monkeypatch, fits=1)
+    same = [replace(requests[0], id=number) for number in range(4)]
+    found = predict(same, replace(make_job(qwen_folder), execution={"batch_size": 4}))
+    assert [prediction.text for prediction in found] == [predictions[0].text] * 4
+    assert sizes == [4, 2, 1, 1, 1, 1]
+    assert "out of memory with 2 requests at once: going on with 1" in capsys.readouterr().err
+
+
+def test_a_tokenizer_without_padding_can_do_batches(
+    llava_folder: Path, requests: list[Request], tmp_path: Path
+) -> None:
+    copy = shutil.copytree(llava_folder, tmp_path / "copy")
+    settings = json.loads((copy / "tokenizer_config.json").read_text())
+    (copy / "tokenizer_config.json").write_text(json.dumps({**settings, "pad_token": None}))
+    job = make_job(copy)
+    assert load(job)
+    assert predict(requests, replace(job, execution={"batch_size": 9})) == predict(requests, job)
+
+
 def test_the_size_that_the_model_saw_is_recorded(predictions: list[Prediction]) -> None:
     rule = openai.RESIZES["qwen2.5-vl"]
     expected = [openai.seen_size(*size_wh, rule) for size_wh in SIZES]
@@ -188,7 +252,7 @@ def test_an_answer_is_complete_cut_or_empty(
     status: Status,
 ) -> None:
     answer = vlm_model.Answer(text, stopped, 7, 3, (28, 28))
-    monkeypatch.setattr(vlm_model.ChatModel, "answer", lambda *_: answer)
+    monkeypatch.setattr(vlm_model.ChatModel, "answer", lambda *_: [answer])
     (prediction,) = predict(requests[:1], make_job(qwen_folder))
     assert (prediction.status, prediction.text, prediction.tokens_in, prediction.tokens_out) == (status, text, 7, 3)
 

@@ -5,7 +5,7 @@ text, and some of them end by themselves.
 """
 
 import string
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -65,7 +65,9 @@ QWEN25 = Family(Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration, {"fullatt_
 QWEN3 = Family(Qwen3VLConfig, Qwen3VLForConditionalGeneration, {"deepstack_visual_indexes": [0]}, 16)
 
 
-def random_model(tokenizer: PreTrainedTokenizerFast, family: Family) -> Any:
+def random_model(
+    tokenizer: PreTrainedTokenizerFast, family: Family, text: Mapping[str, Any], vision: Mapping[str, Any]
+) -> Any:
     ids = dict(zip(SPECIALS, tokenizer.convert_tokens_to_ids(list(SPECIALS)), strict=True))
     config = family.config(
         vision_config={
@@ -75,6 +77,7 @@ def random_model(tokenizer: PreTrainedTokenizerFast, family: Family) -> Any:
             "num_heads": 2,
             "out_hidden_size": 64,
             **family.vision,
+            **vision,
         },
         text_config={
             "vocab_size": len(tokenizer),
@@ -88,6 +91,7 @@ def random_model(tokenizer: PreTrainedTokenizerFast, family: Family) -> Any:
             "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 3, 3]},
             "eos_token_id": ids[END],
             "pad_token_id": ids[PAD],
+            **text,
         },
         image_token_id=ids[IMAGE],
         video_token_id=ids[VIDEO],
@@ -101,10 +105,12 @@ def random_model(tokenizer: PreTrainedTokenizerFast, family: Family) -> Any:
     return model
 
 
-def save(folder: Path, family: Family = QWEN25) -> Path:
-    """The folder as a hub would hold it."""
+def save(
+    folder: Path, family: Family = QWEN25, *, text: Mapping[str, Any] = {}, vision: Mapping[str, Any] = {}
+) -> Path:
+    """The folder as a hub would hold it; `text` and `vision` are settings of its parts, say to make it larger."""
     tokenizer = tiny_tokenizer()
-    random_model(tokenizer, family).save_pretrained(folder)
+    random_model(tokenizer, family, text, vision).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     Qwen2VLImageProcessorPil(patch_size=family.patch).save_pretrained(folder)
     return folder

@@ -3,8 +3,12 @@
 Any image-text-to-text model of transformers with a chat template. One request is one user message, the
 image before the text, with a system message before it where `system` is given. Decoding is greedy, up to
 `max_new_tokens`; what else the model's own `generation_config.json` asks for (stop tokens, a repetition
-penalty) holds. One request at a time: that padding leaves a model's answers as they are is not proven for
-any, and of one it is known to be wrong.
+penalty) holds.
+
+Only requests of one length in tokens share a batch, so nothing is filled up: that padding leaves a model's
+answers as they are is not proven for any, and of one it is known to be wrong. In float32 the answers of a
+batch are those of batch size 1, up to ties that no rounding decides, so `batch_size` is an `exec` key; half
+precision rounds more coarsely, and a few answers may differ.
 
 Where the image processor says the grid of patches that it makes of an image (`image_grid_thw`), the size
 that the model saw is recorded; only such models can answer in `resized_pixels`.
@@ -15,7 +19,7 @@ commit, so that nobody can change what is run.
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -40,9 +44,10 @@ OPTIONAL = local.OPTIONAL | {
     "max_pixels",
     "trust_remote_code",
 }
-EXECUTION = local.EXECUTION - {"batch_size"}
+EXECUTION = local.EXECUTION
 
 MAX_NEW_TOKENS = 512
+BATCH_SIZE = 1
 
 answer_files = local.answer_files
 
@@ -64,20 +69,27 @@ def decides(request: Request, job: Job, image_digest: str) -> dict[str, Any]:
 
 
 def predict(requests: Sequence[Request], job: Job) -> Iterator[Prediction]:
-    """Answers image by image, one at a time."""
+    """Answers image by image; in batches by their length in tokens first."""
     local.require_torch(job)
     from reftables.models.vlm_model import load
 
-    predictions = _answer_all(requests, load(job, **_decoding(job)))
+    batch_size = local.read_batch_size(job, BATCH_SIZE)
+    predictions = _answer_all(requests, load(job, **_decoding(job)), batch_size)
     return local.with_progress(predictions, len(requests), job)
 
 
-def _answer_all(requests: Sequence[Request], model: "ChatModel") -> Iterator[Prediction]:
-    by_image = attrgetter("image")
-    for path, of_image in groupby(sorted(requests, key=by_image), key=by_image):
-        image = local.read_image(path)
-        for request in of_image:
-            yield _prediction(request, model.answer(image, request.text), model.version)
+def _answer_all(requests: Sequence[Request], model: "ChatModel", batch_size: int) -> Iterator[Prediction]:
+    read = lru_cache(batch_size)(local.read_image)
+    in_order = sorted(requests, key=attrgetter("image"))
+    if batch_size > 1:
+        images = {path: model.count_tokens(read(path), "") for path in dict.fromkeys(r.image for r in in_order)}
+        in_order.sort(key=lambda request: images[request.image] + model.count_words(request.text))
+
+    def predict_batch(batch: Sequence[Request]) -> list[Prediction]:
+        answers = model.answer([(read(request.image), request.text) for request in batch])
+        return [_prediction(request, answer, model.version) for request, answer in zip(batch, answers, strict=True)]
+
+    return local.answer_in_batches(in_order, batch_size, predict_batch)
 
 
 def _prediction(request: Request, answer: "Answer", version: str | None) -> Prediction:

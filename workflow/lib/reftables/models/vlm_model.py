@@ -1,7 +1,7 @@
 """A chat model of transformers as its files have it: its messages, the image it is shown, the tokens it writes."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -48,30 +48,69 @@ class ChatModel:
         stops = model.generation_config.eos_token_id
         self._stops = set(stops if isinstance(stops, list) else [stops])
 
-    def answer(self, image: "Image", text: str) -> Answer:
-        """The greedy answer to an RGB image and a text."""
-        asked = _message("user", {"type": "image", "image": image}, {"type": "text", "text": text})
-        inputs = self._processor.apply_chat_template(
-            [*self._before, asked], add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt"
-        ).to(self._model.device, self._model.dtype)
-        length = inputs["input_ids"].shape[1]
-        with torch.inference_mode():
-            found = self._model.generate(**inputs, max_new_tokens=self._most, do_sample=False, num_beams=1)
-        tokens = found[0, length:].tolist()
-        return Answer(
-            text=self._processor.tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False),
-            stopped=bool(tokens) and tokens[-1] in self._stops,
-            tokens_in=length,
-            tokens_out=len(tokens),
-            seen_wh=self._seen_wh(inputs),
+    def answer(self, asked: "Sequence[tuple[Image, str]]") -> list[Answer]:
+        """The greedy answers to RGB images and texts, those of one length in tokens in one batch."""
+        inputs = self._encode(asked)
+        lengths = inputs["attention_mask"].sum(1).tolist()
+        if len(set(lengths)) == 1:
+            return self._generate(inputs)
+        answers: dict[int, Answer] = {}
+        for length in sorted(set(lengths)):
+            places = [place for place, other in enumerate(lengths) if other == length]
+            answers |= zip(places, self._generate(self._encode([asked[place] for place in places])), strict=True)
+        return [answers[place] for place in range(len(asked))]
+
+    def count_tokens(self, image: "Image", text: str) -> int:
+        """The length of a whole message."""
+        return int(self._encode([(image, text)])["input_ids"].shape[1])
+
+    def count_words(self, text: str) -> int:
+        """The length of a text by itself."""
+        return len(self._processor.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def _encode(self, asked: "Sequence[tuple[Image, str]]") -> Any:
+        """What the model is given of images and texts, the shorter ones filled up."""
+        messages = [_message("user", {"type": "image", "image": i}, {"type": "text", "text": t}) for i, t in asked]
+        return self._processor.apply_chat_template(
+            [[*self._before, message] for message in messages],
+            add_generation_prompt=True,
+            tokenize=True,
+            return_dict=True,
+            return_tensors="pt",
+            processor_kwargs={"padding": True} if len(asked) > 1 else {},
         )
 
-    def _seen_wh(self, inputs: Mapping[str, Any]) -> tuple[int, int] | None:
+    def _generate(self, inputs: Any) -> list[Answer]:
+        """The answers to what `_encode` makes of messages of one length."""
+        length = inputs["input_ids"].shape[1]
+        seen = self._seen_wh(inputs)
+        with torch.inference_mode():
+            found = self._model.generate(
+                **inputs.to(self._model.device, self._model.dtype),
+                max_new_tokens=self._most,
+                do_sample=False,
+                num_beams=1,
+            )
+        return [self._read(row, length, wh) for row, wh in zip(found[:, length:].tolist(), seen, strict=True)]
+
+    def _read(self, tokens: list[int], length: int, seen_wh: tuple[int, int] | None) -> Answer:
+        """A row of new tokens, which after its stop token is filled up."""
+        end = next((place for place, token in enumerate(tokens) if token in self._stops), None)
+        tokens = tokens if end is None else tokens[: end + 1]
+        return Answer(
+            text=self._processor.tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False),
+            stopped=end is not None,
+            tokens_in=length,
+            tokens_out=len(tokens),
+            seen_wh=seen_wh,
+        )
+
+    def _seen_wh(self, inputs: Mapping[str, Any]) -> list[tuple[int, int] | None]:
+        """The size of each image as the model sees it, where the processor says it."""
         if "image_grid_thw" not in inputs:
-            return None
-        _, rows, columns = inputs["image_grid_thw"][0].tolist()
+            return [None] * len(inputs["input_ids"])
         patch = self._processor.image_processor.patch_size
-        return columns * patch, rows * patch
+        return [(columns * patch, rows * patch) for _, rows, columns in inputs["image_grid_thw"].tolist()]
 
 
 def _message(role: str, *content: Mapping[str, Any]) -> dict[str, Any]:
@@ -114,6 +153,8 @@ def _load_processor(job: Job, folder: Path, pixels: Mapping[str, int], trust_rem
         raise DataError(f"{folder}: no chat template here. Get chat_template.jinja or tokenizer_config.json anew.")
     _check_images(job, images, pixels)
     processor.image_processor = images
+    if processor.tokenizer.pad_token is None:  # only to see that messages differ in length: no model reads it
+        processor.tokenizer.pad_token = processor.tokenizer.eos_token
     return processor
 
 
