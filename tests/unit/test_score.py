@@ -6,7 +6,7 @@ import pytest
 from reftables.rows import Prediction, Status
 from reftables.scoring import METRICS
 from reftables.scoring.scores import Ratio, Scores
-from reftables.stages.score import samples_csv, sizes_of, summary, tokens
+from reftables.stages.score import mixed, samples_csv, sizes_of, summary, tokens, weights
 
 ROWS = [{"id": i, "image": f"{i // 2}.jpg"} for i in range(4)]
 IMAGES = [row["image"] for row in ROWS]
@@ -82,6 +82,13 @@ def test_tokens_are_summed_where_they_are_counted() -> None:
     spent = [Prediction(id=0, status=Status.OK, tokens_in=5, tokens_out=2), Prediction(id=1, status=Status.MISSING)]
     assert tokens(spent) == {"tokens": {"in": 5, "out": 2}}
     assert tokens(spent[1:]) == {}
+
+
+def test_answers_of_several_versions_of_the_weights_are_noted() -> None:
+    answered = [Prediction(id=i, status=Status.OK, weights=f"{'ab'[i % 2] * 40}") for i in range(4)]
+    assert weights(answered) == ["a" * 40, "b" * 40]
+    assert mixed(weights(answered)) == ["answers of 2 versions of the weights: aaaaaaaaaaaa, bbbbbbbbbbbb"]
+    assert mixed(weights(answered[::2])) == mixed(weights([Prediction(id=0, status=Status.OK)])) == []
 
 
 @pytest.mark.parametrize("task", list(METRICS))

@@ -57,6 +57,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         predictions = read_predictions(args.predictions, expected=[row["id"] for row in truth])
         scores: Scores = scorer.score(truth, predictions, args.format, args.options)
         truth_notes = json.loads(Path(args.notes).read_text(encoding="utf-8"))
+        versions = weights(predictions)
         metrics = {
             "benchmark": args.benchmark,
             "split": args.split,
@@ -64,9 +65,9 @@ def main(argv: Sequence[str] | None = None) -> None:
             "task": str(args.task),
             **summary(scores, [row["image"] for row in truth], with_intervals=not args.no_intervals),
             **tokens(predictions),
-            **weights(predictions),
+            **({"weights": versions} if versions else {}),
             **digests_of(args.digests),
-            "notes": [*truth_notes, *scores.notes],
+            "notes": [*truth_notes, *scores.notes, *mixed(versions)],
             "split_notes": truth_notes,  # those of them that hold whatever the model
             "lineage": args.lineage,
         }
@@ -159,10 +160,16 @@ def tokens(predictions: Sequence[Prediction]) -> dict[str, Any]:
     return {"tokens": counted} if counted else {}
 
 
-def weights(predictions: Sequence[Prediction]) -> dict[str, Any]:
+def weights(predictions: Sequence[Prediction]) -> list[str]:
     """Which weights answered, where a model ran on this machine; more than one where a revision has moved on."""
-    versions = sorted({p.weights for p in predictions if p.weights is not None})
-    return {"weights": versions} if versions else {}
+    return sorted({p.weights for p in predictions if p.weights is not None})
+
+
+def mixed(versions: Sequence[str]) -> list[str]:
+    """A note that the answers are not those of one model."""
+    if len(versions) < 2:
+        return []
+    return [f"answers of {len(versions)} versions of the weights: {', '.join(version[:12] for version in versions)}"]
 
 
 def digests_of(paths: Sequence[str]) -> dict[str, Any]:
