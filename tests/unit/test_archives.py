@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from reftables.archives import ALWAYS_ALLOWED, unpack, unsafe
+from reftables.archives import ALWAYS_ALLOWED, MOST_HEADER, unpack
 from reftables.errors import DataError
 
 MEMBERS = {
@@ -184,11 +184,59 @@ def test_what_an_earlier_run_unpacked_is_not_written_again(tmp_path: Path) -> No
     assert damaged.read_bytes() == b"2"
 
 
-def test_plain_paths_are_safe() -> None:
-    assert unsafe("train2014/COCO_train2014_000000000009.jpg") is None
-    assert unsafe("refs(unc).p") is None
+def test_a_prefix_taken_off_makes_no_path_absolute(tmp_path: Path) -> None:
+    outside = tmp_path / "outside.txt"
+    archive = tarred(tmp_path / "archive", {f"./{outside}": b"out"})
+    with pytest.raises(DataError, match=r"archive: the member '\.//.* is absolute\. Nothing was unpacked"):
+        unpack(archive, {"*": f"{tmp_path}/into/"})
+    assert not outside.exists()
 
 
-@pytest.mark.parametrize("name", ["", "a\nb", "a\tb", "a\0b", "..", "a/.."])
-def test_other_paths_are_not(name: str) -> None:
-    assert unsafe(name)
+@pytest.mark.parametrize("name", ["a//b", "a/./b", "././a", f"{'n' * 300}.jpg"], ids=lambda name: name[:5])
+def test_names_that_are_not_the_plain_ones_of_files_spoil_the_archive(tmp_path: Path, pack: Pack, name: str) -> None:
+    archive = pack(tmp_path / "archive", {name: b"content"})
+    with pytest.raises(DataError, match=r"archive: the member '.* is (no plain path|longer than file systems bear)"):
+        unpack(archive, {"*": f"{tmp_path}/into/"})
+
+
+def test_a_zip_with_a_file_named_dot_is_refused(tmp_path: Path) -> None:
+    archive = zipped(tmp_path / "archive", {".": b"content"})
+    with pytest.raises(DataError, match=r"archive: the member '\.' is no plain path"):
+        unpack(archive, {"*": f"{tmp_path}/into/"})
+
+
+def test_the_entry_of_the_top_folder_is_passed_over(tmp_path: Path) -> None:
+    top = tarfile.TarInfo("./")
+    top.type = tarfile.DIRTYPE
+    archive = tarred(tmp_path / "archive", {"./a": b"content"}, top)
+    assert unpack(archive, {"*": f"{tmp_path}/into/"}) == [tmp_path / "into/a"]
+
+
+def test_a_file_that_is_a_folder_too_is_refused(tmp_path: Path, pack: Pack) -> None:
+    archive = pack(tmp_path / "archive", {"a": b"file", "a/b": b"below"})
+    with pytest.raises(DataError, match=r"archive: a is a file and a folder at once\. Nothing was unpacked"):
+        unpack(archive, {"*": f"{tmp_path}/into/"})
+    assert files(tmp_path) == {}
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name:UserWarning")
+def test_two_members_of_one_name_are_refused(tmp_path: Path) -> None:
+    twice = (zipfile.ZipInfo("a"), b"other")
+    with pytest.raises(DataError, match=r"zip: two members are named 'a'\. Nothing was unpacked"):
+        unpack(zipped(tmp_path / "zip", {"a": b"first"}, twice), {"*": f"{tmp_path}/into/"})
+    with pytest.raises(DataError, match=r"tar: two members are named 'a'"):
+        unpack(tarred(tmp_path / "tar", {"a": b"first"}, tarfile.TarInfo("a")), {"*": f"{tmp_path}/into/"})
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name:UserWarning")
+def test_an_exact_copy_in_a_zip_is_no_fault(tmp_path: Path) -> None:
+    archive = zipped(tmp_path / "zip", {"a": b"same"}, (zipfile.ZipInfo("a"), b"same"))
+    assert unpack(archive, {"*": f"{tmp_path}/into/"}) == [tmp_path / "into/a"]
+
+
+@pytest.mark.parametrize("form", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT], ids=["pax", "GNU long name"])
+def test_a_header_that_would_fill_the_memory_is_refused(tmp_path: Path, form: int) -> None:
+    with tarfile.open(tmp_path / "archive", "w:gz", format=form) as archive:
+        archive.addfile(tarfile.TarInfo("n" * (MOST_HEADER + 1)))
+    with pytest.raises(DataError, match=r"not a sound archive, .*: an entry has a header of [\d,]+ bytes"):
+        unpack(tmp_path / "archive", {"*": f"{tmp_path}/into/"})

@@ -20,11 +20,11 @@ import requests
 from PIL import Image
 from tqdm import tqdm
 
-from reftables.archives import unsafe
 from reftables.digests import locked
 from reftables.errors import DataError, preview
 from reftables.fetch import FetchError, Patience, fetch_bytes, first_that_works, new_session
 from reftables.manifest import HEADER, entry
+from reftables.names import unsafe
 
 LEDGER = "manifest.tsv"
 HOPELESS = 10  # failed images after which no further one is tried
@@ -68,7 +68,8 @@ def collect(
         lines = list(tqdm(images, total=len(names), desc=str(folder), unit="image", mininterval=interval_s))
     if failures := collector.failures:
         rest = ", and no others were tried" if len(failures) >= HOPELESS else ""
-        listed = preview((f"\n  {failure}" for failure in failures), most=3)
+        listed = ",".join(f"\n  {failure}" for failure in failures[:3])
+        listed += f" and {len(failures) - 3:,} more" if len(failures) > 3 else ""
         raise DataError(
             f"{folder}: {len(failures):,} of {len(names):,} images could not be had{rest}: {listed}\n"
             "Those that could are kept: mend this and run again."
