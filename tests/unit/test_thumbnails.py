@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from reftables.thumbnails import MOST_BYTES, thumbnail
+from tests.unit.test_pictures import POSTSCRIPT, bomb
 
 
 @pytest.fixture
@@ -52,3 +53,16 @@ def test_an_absent_or_damaged_image_has_none(tmp_path: Path):
     (tmp_path / "damaged.jpg").write_bytes(b"\xff\xd8\xff\xe0 cut")
     assert thumbnail(tmp_path / "absent.jpg", tmp_path, 320) is None
     assert thumbnail(tmp_path / "damaged.jpg", tmp_path, 320) is None
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+def test_what_only_claims_to_be_an_image_has_none(tmp_path: Path):
+    """Pillow would start a program for the one, and decode 500 MB for the other."""
+    (tmp_path / "image.jpg").write_bytes(POSTSCRIPT)
+    (tmp_path / "image.png").write_bytes(bomb(13_000, 13_000))
+    assert [thumbnail(tmp_path / name, tmp_path, 320) for name in ("image.jpg", "image.png")] == [None, None]
+
+
+@pytest.mark.parametrize("name", ["a\0b", "n" * 300])
+def test_a_name_that_no_file_has_has_none(tmp_path: Path, name: str):
+    assert thumbnail(tmp_path / name, tmp_path, 320) is None

@@ -25,10 +25,10 @@ from reftables.errors import DataError, preview
 from reftables.fetch import FetchError, Patience, fetch_bytes, first_that_works, new_session
 from reftables.manifest import HEADER, entry
 from reftables.names import unsafe
+from reftables.pictures import PictureError, load_picture
 
 LEDGER = "manifest.tsv"
 HOPELESS = 10  # failed images after which no further one is tried
-_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "WEBP")  # Pillow knows others, some of which run programs
 _JPEG, _START_OF_SCAN, _END_OF_IMAGE = b"\xff\xd8", b"\xff\xda", b"\xff\xd9"
 
 
@@ -80,10 +80,8 @@ def collect(
 def fault_of(content: bytes) -> str | None:
     """Why this is no whole image; None where it decodes to the last pixel."""
     try:
-        with Image.open(BytesIO(content), formats=_FORMATS) as image:
-            image.load()
-    # Pillow's readers raise whatever the damage makes of a chunk; SyntaxError is one of theirs.
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        load_picture(BytesIO(content))
+    except PictureError as error:
         return f"no image that can be decoded: {error}"
     # The decoder does not miss the last bytes of a JPEG. Neither marker can occur inside a scan.
     if content.startswith(_JPEG) and content.rfind(_END_OF_IMAGE) < content.rfind(_START_OF_SCAN):

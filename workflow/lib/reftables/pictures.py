@@ -1,23 +1,46 @@
-"""Opening picture files that strangers made."""
+"""Opening picture files that strangers made: the one place that does.
 
+Pillow alone would try formats whose readers run programs, whatever a file's name, and decode twice as many
+pixels as it warns of.
+"""
+
+import struct
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
     from PIL import Image
 
-FORMATS = ("BMP", "GIF", "JPEG", "PNG", "WEBP")  # Pillow knows others, some of which run programs
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "WEBP")
+
+# What Pillow's readers raise, whatever the damage makes of a chunk; SyntaxError is one of theirs.
+_DAMAGED = (
+    OSError,
+    SyntaxError,
+    ValueError,
+    TypeError,
+    EOFError,
+    LookupError,
+    ArithmeticError,
+    MemoryError,
+    struct.error,
+    zlib.error,
+)
 
 
 class PictureError(Exception):
     """Why a file is no picture that can be read."""
 
 
-def load_picture(source: str | Path | BinaryIO) -> "Image.Image":
-    """The picture, decoded to its last pixel: a file that is cut short still has a good header.
+@contextmanager
+def opened_picture(source: str | Path | BinaryIO) -> Iterator["Image.Image"]:
+    """The picture, its pixels not decoded yet.
 
-    Raises PictureError for damage, for other formats, and for more pixels than Pillow's limit, of which
-    Pillow itself only warns up to twice as many.
+    PictureError for what is damaged, when it is opened or inside the block, for other formats, and for more
+    pixels than Pillow's limit.
     """
     from PIL import Image
 
@@ -26,8 +49,26 @@ def load_picture(source: str | Path | BinaryIO) -> "Image.Image":
             pixels, limit = image.width * image.height, Image.MAX_IMAGE_PIXELS
             if limit is not None and pixels > limit:
                 raise PictureError(f"Image size ({pixels} pixels) exceeds limit of {limit} pixels")
-            image.load()
-            return image
-    # Pillow's readers raise whatever the damage makes of a chunk; SyntaxError is one of theirs.
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise PictureError(str(error)) from error
+            yield image
+    # The warning is an error where Python was told so.
+    except (*_DAMAGED, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise PictureError(" ".join(str(error).split()) or type(error).__name__) from error
+
+
+def load_picture(source: str | Path | BinaryIO) -> "Image.Image":
+    """The picture, decoded to its last pixel: a file that is cut short still has a good header."""
+    with opened_picture(source) as image:
+        image.load()
+        return image
+
+
+def load_rgb(source: str | Path | BinaryIO) -> "Image.Image":
+    """The picture in RGB, as its pixels are stored: no turning by EXIF, which no annotation knows of."""
+    with opened_picture(source) as image:
+        return image.convert("RGB")
+
+
+def picture_size(source: str | Path | BinaryIO) -> tuple[int, int]:
+    """Width and height, as the header says."""
+    with opened_picture(source) as image:
+        return image.size

@@ -4,9 +4,8 @@ import hashlib
 import io
 from pathlib import Path
 
-from PIL import Image, UnidentifiedImageError
-
 from reftables.files import write_atomically
+from reftables.pictures import PictureError, opened_picture
 
 MOST_BYTES = 24_000  # of one picture
 QUALITIES = (80, 60, 40)
@@ -16,14 +15,14 @@ def thumbnail(image: str | Path, folder: Path, side: int) -> Path | None:
     """The picture of `image` in `folder`, at most `side` pixels wide and high; None where the image can't be read."""
     try:
         status = Path(image).stat()
-    except (FileNotFoundError, NotADirectoryError):
+    except (OSError, ValueError):  # absent, or no name that a file can have
         return None
     key = f"{Path(image).absolute()} {status.st_size} {status.st_mtime_ns} {side}"
     target = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.jpg"
     if not target.is_file():
         try:
             content = shrunk(Path(image), side)
-        except (UnidentifiedImageError, OSError):  # no image, or a damaged one
+        except PictureError:
             return None
         write_atomically(target, content)
     return target
@@ -31,7 +30,7 @@ def thumbnail(image: str | Path, folder: Path, side: int) -> Path | None:
 
 def shrunk(image: Path, side: int) -> bytes:
     """A JPEG of at most `side` pixels and MOST_BYTES: first its quality gives way, then its size."""
-    with Image.open(image) as opened:
+    with opened_picture(image) as opened:
         opened.draft("RGB", (2 * side, 2 * side))  # a JPEG is decoded at a fraction of its size
         picture = opened.convert("RGB")
     while True:
