@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from reftables.benchmarks import refer
+from reftables.benchmarks import pickles, refer
 from reftables.benchmarks.truth import Truth
 from reftables.errors import ConfigError, DataError
 from reftables.rows import Task
@@ -178,6 +178,55 @@ def test_a_pickle_that_names_code_is_refused_with_the_name(read, data, name):
     assert f"it names {name}, which is no plain data" in str(error.value)
 
 
+def lists(levels: int) -> bytes:
+    """Lists that hold another one twice, level by level: each level costs 5 bytes and doubles the value."""
+    deeper = b"".join(b"]q%c(h%ch%ce" % (level, level - 1, level - 1) for level in range(1, levels))
+    return b"\x80\x02]q\x00" + deeper + b"."
+
+
+def tuples(levels: int) -> bytes:
+    """A dict whose key is a tuple of twice the same, and so on: to hash it doubles with every level."""
+    deeper = b"".join(b"h%ch%c\x86q%c" % (level - 1, level - 1, level) for level in range(1, levels))
+    return b"\x80\x02})q\x00" + deeper + b"Ns."
+
+
+def test_a_value_far_larger_than_its_file_is_shown_in_brief(read, tmp_path):
+    with pytest.raises(DataError, match=r"reference number 0 \(from 0\) is \[.{,60}, not an object"):
+        read(lists(200))
+
+
+def test_lists_nested_deeply_are_no_references(read):
+    with pytest.raises(DataError, match=r"reference number 0 \(from 0\) is \[.{,60}, not an object"):
+        read(b"]" * 5_000 + b"a" * 4_999 + b".")
+
+
+GREEDY = {
+    "a memo of 84 million places": (b"\x80\x02]r\x00\x00\x00\x05.", "operation 1 asks for a memo of 83,886,080 places"),
+    "the same in text": (b"(lp83886080\n.", "operation 2 asks for a memo of 83,886,080 places"),
+    "tuples of tuples": (tuples(60), "has tuples or sets, and containers that stand in several places"),
+    "a tuple given twice": (b"})" + b"2\x86" * 60 + b"Ns.", "operation 2 is DUP, which no plain data needs"),
+    "a number of digits": (b"\x8a\xff" + b"\x01" * 255 + b".", "is a number of 2,033 bits"),
+}
+
+
+@pytest.mark.parametrize(("data", "message"), GREEDY.values(), ids=GREEDY.keys())
+def test_a_pickle_that_asks_for_more_than_its_length_explains_is_refused(read, data, message):
+    with pytest.raises(DataError, match=message):
+        read(data)
+
+
+def test_lists_may_stand_in_several_places(read):
+    sentences = ref(5, "a")["sentences"]
+    refs = [ref(5, "a") | {"sentences": sentences, "ref_id": number} for number in (1, 2)]
+    assert len(read(refs).rows) == 2
+
+
+def test_a_file_of_no_size_for_references_is_refused(read, monkeypatch):
+    monkeypatch.setattr(pickles, "MOST_BYTES", 20)
+    with pytest.raises(DataError, match=r"refs\(unc\)\.p: [\d,]+ bytes, but files of this kind have at most 20"):
+        read([ref(5)])
+
+
 DAMAGED = {
     "empty": b"",
     "no pickle": b"PK\x03\x04 a zip",
@@ -208,9 +257,9 @@ def test_any_damage_is_a_data_error_if_it_shows(tmp_path: Path, data: st.DataObj
     path = tmp_path / "refs.p"
     path.write_bytes(content)
     with contextlib.suppress(DataError):
-        refer.read_plain_pickle(str(path))
+        pickles.read_plain_pickle(str(path))
 
 
 def test_a_missing_pickle_is_named():
     with pytest.raises(DataError, match=r"/nowhere/refs.p: no such file"):
-        refer.read_plain_pickle("/nowhere/refs.p")
+        pickles.read_plain_pickle("/nowhere/refs.p")

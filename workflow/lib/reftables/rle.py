@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pycocotools import mask as coco_mask
 
-from reftables.errors import DataError
+from reftables.errors import DataError, shown
 
 Rle = dict[str, Any]
 
@@ -78,7 +78,7 @@ def _counts_text(i: int, rle: object, size_hw: tuple[int, int], fail: Fail) -> s
         fail(i, "it has no `size` and `counts`")
     size, counts = rle["size"], rle["counts"]
     if size != [*size_hw] and size != size_hw:
-        fail(i, f"its size is {size!r}, that of its image {[*size_hw]} (height, width)")
+        fail(i, f"its size is {shown(size)}, that of its image {[*size_hw]} (height, width)")
     if type(counts) is list:
         # Compressing would take any number for an unsigned one of 32 bits.
         if not all(type(run) is int and 0 <= run <= size_hw[0] * size_hw[1] for run in counts):

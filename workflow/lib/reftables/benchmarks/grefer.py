@@ -15,7 +15,7 @@ from reftables.benchmarks.coco_masks import read_instances
 from reftables.benchmarks.records import field
 from reftables.benchmarks.references import Reference, of_split, sentences_of, truth_of
 from reftables.benchmarks.truth import Truth
-from reftables.errors import DataError
+from reftables.errors import DataError, shown
 from reftables.files import read_text
 from reftables.rows import Task, TruthRow
 
@@ -74,10 +74,12 @@ def _targets(where: str, record: Mapping[str, Any]) -> tuple[int, ...]:
     ids = record.get("ann_id")
     ids = [ids] if type(ids) is int else ids
     if type(ids) is not list or not ids or {*map(type, ids)} != {int}:
-        raise DataError(f"{where}: `ann_id` is {ids!r}, not a list of annotation ids, or {NO_TARGET} for no target")
+        raise DataError(
+            f"{where}: `ann_id` is {shown(ids)}, not a list of annotation ids, or {NO_TARGET} for no target"
+        )
     none = ids == NO_TARGET
     if not none and -1 in ids:
-        raise DataError(f"{where}: `ann_id` is {ids!r}: no target beside a target")
+        raise DataError(f"{where}: `ann_id` is {shown(ids)}: no target beside a target")
     if "no_target" in record and field(record, "no_target", bool, where) != none:
-        raise DataError(f"{where}: `no_target` is {record['no_target']}, but `ann_id` is {ids!r}")
+        raise DataError(f"{where}: `no_target` is {record['no_target']}, but `ann_id` is {shown(ids)}")
     return () if none else tuple(ids)

@@ -16,7 +16,7 @@ from typing import Any
 
 from reftables.benchmarks.records import as_record, check_box, check_size, field, text_field
 from reftables.benchmarks.truth import Truth
-from reftables.errors import ConfigError, DataError, counted, preview
+from reftables.errors import ConfigError, DataError, counted, preview, shown
 from reftables.files import TAB, read_requests, read_text, without_garbage_collection
 from reftables.rows import Task, TruthRow
 
@@ -124,7 +124,7 @@ def _read_root(path: str) -> Mapping[str, list[Any]]:
         raise DataError(f"{path}: holds a {type(root).__name__}, not an object with `images` and `annotations`")
     for key in ("images", "annotations"):
         if key not in root:
-            raise DataError(f"{path}: has no `{key}`; its keys are {', '.join(root) or 'none'}")
+            raise DataError(f"{path}: has no `{key}`; its keys are {preview(root) or 'none'}")
         if not isinstance(root[key], list) or not root[key]:
             raise DataError(f"{path}: `{key}` must be a list with at least one entry")
     return root
@@ -141,7 +141,7 @@ def _images_by_id(path: str, records: list[Any]) -> dict[int, Record]:
     if len(images) < len(records):
         _refuse_duplicates(path, "image", records)
     if len(first_of_dataset) > 1:
-        found = ", ".join(f"{dataset} (from image {first})" for dataset, first in first_of_dataset.items())
+        found = preview(f"{dataset} (from image {first})" for dataset, first in first_of_dataset.items())
         raise DataError(f"{path}: mixes the data sets {found}. Split the file: each has numbers of its own.")
     return images
 
@@ -163,7 +163,7 @@ def _check_fields(path: str, what: str, records: Sequence[Any], fields: Mapping[
     for position, record in enumerate(records):
         if type(record) is not dict or tuple(map(type, map(record.get, fields))) != kinds:
             where = f"{path}: {what} number {position:,} (from 0)"
-            where = f"{where}, id {as_record(record, where).get('id')!r}"
+            where = f"{where}, id {shown(as_record(record, where).get('id'))}"
             for name, kind in fields.items():
                 field(record, name, kind, where)
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from reftables.errors import DataError
+from reftables.errors import DataError, preview, shown
 
 T = TypeVar("T")
 
@@ -16,17 +16,17 @@ _KINDS = {int: "an integer", str: "a text", list: "a list", dict: "an object", b
 def as_record(value: object, where: str) -> dict[str, Any]:
     """`value`, which must be an object."""
     if type(value) is not dict:
-        raise DataError(f"{where} is {_shown(value)}, not an object")
+        raise DataError(f"{where} is {shown(value)}, not an object")
     return value
 
 
 def field(record: Mapping[str, Any], name: str, kind: type[T], where: str) -> T:
     """`record[name]`, which must be of exactly the type `kind`: a boolean is no integer."""
     if name not in record:
-        raise DataError(f"{where} has no `{name}`; its keys are {', '.join(map(str, record)) or 'none'}")
+        raise DataError(f"{where} has no `{name}`; its keys are {preview(record, most=12) or 'none'}")
     value = record[name]
     if type(value) is not kind:
-        raise DataError(f"{where}: `{name}` is {_shown(value)}, not {_KINDS[kind]}")
+        raise DataError(f"{where}: `{name}` is {shown(value)}, not {_KINDS[kind]}")
     return value
 
 
@@ -34,26 +34,20 @@ def text_field(record: Mapping[str, Any], name: str, where: str) -> str:
     """A text that UTF-8 can write: JSON and pickles can hold half of a surrogate pair, which no file can."""
     text = field(record, name, str, where)
     if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
-        raise DataError(f"{where}: `{name}` holds half of a surrogate pair: {text!a}")
+        raise DataError(f"{where}: `{name}` holds half of a surrogate pair: {shown(text)}")
     return text
 
 
 def check_size(width: int, height: int, where: str) -> None:
     """Refuse sizes in pixels that no image has."""
     if not (1 <= width <= MOST_PIXELS_A_SIDE and 1 <= height <= MOST_PIXELS_A_SIDE):
-        raise DataError(f"{where} is {_shown(width)}x{_shown(height)} pixels")
+        raise DataError(f"{where} is {shown(width)}x{shown(height)} pixels")
 
 
 def check_box(box: list[Any], where: str) -> None:
     """Refuse a box xywh that is not four numbers of pixels, or has a negative side."""
     # NaN fails every comparison, so it is caught with the infinities.
     if len(box) != 4 or not all(type(v) in (int, float) and abs(v) <= FARTHEST_PIXEL for v in box):
-        raise DataError(f"{where}: `bbox` is {_shown(box)}, not four finite numbers of pixels")
+        raise DataError(f"{where}: `bbox` is {shown(box)}, not four finite numbers of pixels")
     if box[2] < 0 or box[3] < 0:
-        raise DataError(f"{where}: `bbox` {box!r} (x, y, width, height): a negative side")
-
-
-def _shown(value: object) -> str:
-    """The start of a value's `repr`: a whole segmentation would hide the message."""
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+        raise DataError(f"{where}: `bbox` {shown(box)} (x, y, width, height): a negative side")

@@ -8,18 +8,17 @@ from the instances: a reference's own carries a suffix.
 Source: lichengunc/refer, refer.py.
 """
 
-import io
-import pickle
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from reftables.benchmarks.coco_masks import read_instances
+from reftables.benchmarks.pickles import read_plain_pickle
 from reftables.benchmarks.records import field
 from reftables.benchmarks.references import Reference, of_split, sentences_of, truth_of
 from reftables.benchmarks.truth import Truth
-from reftables.errors import ConfigError, DataError
+from reftables.errors import ConfigError
 from reftables.rows import Task, TruthRow
 
 TASKS = frozenset({Task.MASKS})
@@ -86,50 +85,3 @@ def _split_by(settings: Mapping[str, str], benchmark: str) -> str | None:
     if declared is not None and named is not None and declared != named:
         raise ConfigError(f"{key} is {declared}, but benchmarks.{benchmark}.refs is {settings['refs']}")
     return declared or named
-
-
-# What a pickle may name. Lists, dicts, numbers and text have codes of their own; sets do not in old protocols.
-# Nothing more: `str` of lists nested in each other would fill any memory.
-_PLAIN = (frozenset, set)
-_ALLOWED = {(module, kind.__name__): kind for module in ("builtins", "__builtin__") for kind in _PLAIN}
-
-
-class _PlainUnpickler(pickle.Unpickler):
-    """Refuses everything that is not plain data: a name in a pickle is code to import and call."""
-
-    def find_class(self, module: str, name: str) -> type:
-        if (module, name) not in _ALLOWED:
-            raise pickle.UnpicklingError(f"it names {module}.{name}, which is no plain data")
-        return _ALLOWED[module, name]
-
-
-# What the unpickler raises for damaged or hostile bytes.
-_DAMAGED = (
-    pickle.UnpicklingError,
-    EOFError,
-    ArithmeticError,
-    AttributeError,
-    ImportError,
-    LookupError,
-    MemoryError,
-    RecursionError,
-    TypeError,
-    ValueError,
-)
-
-
-def read_plain_pickle(path: str) -> Any:
-    """The value of a pickle of builtin containers, numbers and text; DataError for any other.
-
-    The authors' files come from Python 2: their texts are read as Latin-1.
-    """
-    try:
-        data = Path(path).read_bytes()
-    except FileNotFoundError as error:
-        raise DataError(f"{path}: no such file") from error
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
-    try:
-        return _PlainUnpickler(io.BytesIO(data), encoding="latin1").load()
-    except _DAMAGED as error:
-        raise DataError(f"{path}: not a pickle of plain data, or cut short: {error}. Get the file again.") from error

@@ -8,7 +8,7 @@ from reftables import rle
 from reftables.benchmarks.coco_masks import Instances, draw
 from reftables.benchmarks.records import as_record, check_box, field, text_field
 from reftables.benchmarks.truth import Truth
-from reftables.errors import DataError, counted, preview
+from reftables.errors import DataError, counted, preview, shown
 from reftables.rows import TruthRow
 
 
@@ -36,9 +36,9 @@ def of_split(path: str, records: object, split: str) -> list[tuple[str, dict[str
     for position, record in enumerate(records):
         where = f"{path}: reference number {position:,} (from 0)"
         name = field(as_record(record, where), "split", str, where)
-        found.setdefault(name, []).append((f"{path}: reference {record.get('ref_id', position)!r}", record))
+        found.setdefault(name, []).append((f"{path}: reference {shown(record.get('ref_id', position))}", record))
     if split not in found:
-        raise DataError(f"{path}: no reference is of the split {split!r}; there are {', '.join(found) or 'none'}")
+        raise DataError(f"{path}: no reference is of the split {split!r}; there are {preview(found) or 'none'}")
     return found[split]
 
 

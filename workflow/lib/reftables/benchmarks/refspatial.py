@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from reftables.benchmarks.records import as_record, field, text_field
 from reftables.benchmarks.truth import Truth
-from reftables.errors import ConfigError, DataError, preview
+from reftables.errors import ConfigError, DataError, preview, shown
 from reftables.files import TAB, read_text, write_atomically
 from reftables.pictures import PictureError, load_picture
 from reftables.rows import Task, TruthRow
@@ -189,7 +189,9 @@ def _parquet_records(path: str) -> Iterator[dict[str, Any]]:
         with pyarrow.parquet.ParquetFile(path) as file:
             names = set(file.schema_arrow.names)
             if missing := sorted(_COLUMNS - names):
-                raise DataError(f"{path}: has no column {preview(missing)}; its columns are {', '.join(sorted(names))}")
+                raise DataError(
+                    f"{path}: has no column {preview(missing)}; its columns are {preview(sorted(names), most=12)}"
+                )
             columns = sorted(names & (_COLUMNS | {"scene"}))
             for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE, columns=columns):
                 yield from batch.to_pylist()
@@ -231,10 +233,10 @@ def _decode(content: bytes, where: str) -> "Image.Image":
 def _new_id(record: Mapping[str, Any], seen: set[int | str], path: str, position: int) -> str:
     """Add the id of a question to those `seen`, and give the words that name the question in messages."""
     if "id" not in record:
-        raise DataError(f"{path}: row {position} has no `id`; its keys are {', '.join(map(str, record)) or 'none'}")
+        raise DataError(f"{path}: row {position} has no `id`; its keys are {preview(record) or 'none'}")
     value = record["id"]
     if type(value) not in (int, str):
-        raise DataError(f"{path}: row {position}: `id` is {value!r}, neither an integer nor a text")
+        raise DataError(f"{path}: row {position}: `id` is {shown(value)}, neither an integer nor a text")
     if value in seen:
         raise DataError(f"{path}: row {position}: another question has the id {value}, too")
     seen.add(value)

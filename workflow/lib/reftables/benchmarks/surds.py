@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from reftables.benchmarks.surds_questions import KINDS, OPPOSITE, Question, Record, build_questions
 from reftables.benchmarks.truth import Truth
-from reftables.errors import ConfigError, DataError
+from reftables.errors import ConfigError, DataError, shown
 from reftables.files import read_jsonl, read_text
 from reftables.rows import Task, TruthRow
 
@@ -142,7 +142,7 @@ def _fault(row: Mapping[str, Any]) -> str | None:
     if missing := [key for key in ("file_name", *_LISTS) if key not in row]:
         return f"no {', '.join(missing)}"
     if not _is_text(row["file_name"]):
-        return f"file_name is {row['file_name']!r}, not a path"
+        return f"file_name is {shown(row['file_name'])}, not a path"
     if wrong := [key for key in _LISTS if not isinstance(row[key], list)]:
         return f"{', '.join(wrong)} must be lists, one entry an object"
     if len({len(row[key]) for key in _LISTS}) > 1:
@@ -154,16 +154,16 @@ def _fault(row: Mapping[str, Any]) -> str | None:
 
 def _fault_of_values(row: Mapping[str, Any]) -> str | None:
     if not all(map(_is_text, row["descs"])):
-        return f"descs {row['descs']!r} must be texts that are not empty"
+        return f"descs {shown(row['descs'])} must be texts that are not empty"
     for key in ("distances", "depths"):
         if not all(map(_is_number, row[key])):
-            return f"{key} {row[key]!r} must be finite numbers"
+            return f"{key} {shown(row[key])} must be finite numbers"
     for key, length in (("xy2Ds", 2), ("bboxes2D", 4)):
         if not all(isinstance(v, list) and len(v) == length and all(map(_is_number, v)) for v in row[key]):
-            return f"{key} {row[key]!r} must be lists of {length} finite numbers"
+            return f"{key} {shown(row[key])} must be lists of {length} finite numbers"
     # Yaw is asked of photographs of a single object only.
     if len(row["descs"]) == 1 and row["yaw_descs"][0] not in tuple(OPPOSITE):
-        return f"yaw_descs {row['yaw_descs']!r} must be one of {', '.join(OPPOSITE)}"
+        return f"yaw_descs {shown(row['yaw_descs'])} must be one of {', '.join(OPPOSITE)}"
     return None
 
 

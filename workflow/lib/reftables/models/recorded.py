@@ -27,7 +27,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reftables.errors import ConfigError, DataError, preview
+from reftables.errors import ConfigError, DataError, preview, shown
 from reftables.files import read_jsonl, read_lines
 from reftables.models.job import Job
 from reftables.paths import fill
@@ -225,7 +225,7 @@ def _text_fields(text: str | None) -> dict[str, Any]:
 
 def _sample_id(row: Mapping[str, Any], where: str) -> int:
     if type(row.get("id")) is not int:
-        raise DataError(f"{where}: `id` is {row.get('id')!r}, not the sample's line number (an integer from 0)")
+        raise DataError(f"{where}: `id` is {shown(row.get('id'))}, not the sample's line number (an integer from 0)")
     return int(row["id"])
 
 
@@ -233,7 +233,7 @@ def _optional(row: Mapping[str, Any], key: str, kind: type, where: str) -> Any:
     """`row[key]`, which may be absent or null."""
     value = row.get(key)
     if value is not None and type(value) is not kind:
-        raise DataError(f"{where}: `{key}` is {value!r}, not null or of the type {kind.__name__}")
+        raise DataError(f"{where}: `{key}` is {shown(value)}, not null or of the type {kind.__name__}")
     return value
 
 
@@ -245,7 +245,7 @@ _DECLARABLE = [status for status in Status if status is not Status.UNPARSED]
 def _status(row: Mapping[str, Any], *, blank: bool, where: str) -> Status:
     declared = _optional(row, "status", str, where)
     if declared is not None and declared not in _DECLARABLE:
-        raise DataError(f"{where}: `status` is {declared!r}; it can be {', '.join(_DECLARABLE)}")
+        raise DataError(f"{where}: `status` is {shown(declared)}; it can be {', '.join(_DECLARABLE)}")
     finish_reason = _optional(row, "finish_reason", str, where)
     status = Status(declared) if declared is not None else _FINISHED.get(finish_reason, Status.OK)
     return Status.EMPTY if blank and status is Status.OK else status
@@ -255,7 +255,7 @@ def _details(row: Mapping[str, Any], where: str) -> dict[str, Any]:
     """The optional keys of a line that go through as they are."""
     size = row.get("image_size")
     if size is not None and not (isinstance(size, list) and [type(v) for v in size] == [int, int] and min(size) > 0):
-        raise DataError(f"{where}: `image_size` is {size!r}, not [width, height] in pixels")
+        raise DataError(f"{where}: `image_size` is {shown(size)}, not [width, height] in pixels")
     return {
         "image_size": None if size is None else (size[0], size[1]),
         "finish_reason": _optional(row, "finish_reason", str, where),
