@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from reftables.latex import escape
+from reftables.latex import escape, latex
+from reftables.rendering import Origin
 from reftables.stages import render
 from tests.scored import Run
 
@@ -64,6 +65,13 @@ def test_every_row_has_the_columns_of_its_table(text: str):
     (columns,) = re.findall(r"\\begin\{tabular\}\{(\w+)\}", text)
     body = text.partition("\\midrule\n")[2].partition("\\bottomrule")[0]
     assert {len(re.split(r"(?<!\\)&", line)) for line in body.strip().split("\n")} == {len(columns)}
+
+
+def test_a_line_end_in_a_files_name_does_not_end_the_comment():
+    origin = Origin(
+        sample=False, selection={}, config_files=["config/\nmine\r.yaml"], citations=[], lineage_parts=[], lineages=[]
+    )
+    assert "% config files: config/ mine .yaml" in latex([], origin).split("\n")
 
 
 def test_environments_are_closed(text: str):

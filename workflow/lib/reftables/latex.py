@@ -35,8 +35,8 @@ def escape(text: str) -> str:
 
 def latex(sections: Sequence[Section], origin: Origin, grids: Sequence[Grid] = ()) -> str:
     """results/tables.tex."""
-    lines = ["% Needs \\usepackage{booktabs} and \\usepackage{graphicx}.", *(f"% {line}" for line in LEGEND)]
-    lines += [f"% config files: {', '.join(origin.config_files)}"]
+    lines = ["% Needs \\usepackage{booktabs} and \\usepackage{graphicx}.", *map(_comment, LEGEND)]
+    lines += [_comment(f"config files: {', '.join(origin.config_files)}")]
     for section in sections:
         for place, sheet in enumerate(section.sheets):
             notes = section.footnotes if place == len(section.sheets) - 1 else ()
@@ -44,6 +44,11 @@ def latex(sections: Sequence[Section], origin: Origin, grids: Sequence[Grid] = (
     for grid in grids:
         lines += ["", *_grid(grid)]
     return "\n".join([*lines, ""])
+
+
+def _comment(text: str) -> str:
+    """A comment of one line, whatever line ends the text has: a file's name may hold one."""
+    return f"% {' '.join(text.split())}"
 
 
 def _sheet(sheet: Sheet, notes: Sequence[str], *, sample: bool) -> Iterator[str]:

@@ -1,8 +1,6 @@
 """Compare models sample by sample, and break their scores down by properties of the samples."""
 
 import argparse
-import csv
-import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -14,6 +12,7 @@ from reftables import paths
 from reftables.analysis import Analysis, Breakdown, Compared, breakdown_row, compared_row
 from reftables.breakdowns import Part, Told, break_down, labels, lead_metric
 from reftables.comparing import Comparison, Side, compare, differing
+from reftables.csv_rows import csv_text
 from reftables.errors import DataError, run
 from reftables.files import read_truth, write_atomically
 from reftables.results import Result, Scoring, read_expected, read_results
@@ -179,11 +178,7 @@ def break_down_split(split: Split) -> Iterator[Breakdown]:
 
 
 def table_csv(rows: Iterable[Mapping[str, Any]], header: Sequence[str]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, header, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+    return csv_text(header, ([row[name] for name in header] for row in rows))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from reftables.analysis import Analysis, read_analysis
+from reftables.csv_rows import ROW_END, RowBuffer
 from reftables.errors import DataError, run
 from reftables.files import pretty_json, short, write_atomically
 from reftables.grids import comparison_grids
@@ -90,8 +91,8 @@ def render(
     return {
         "tables.md": markdown(sections, origin, grids),
         "tables.tex": latex(sections, origin, grids),
-        "tables.csv": csv_text(tidy_frame(tables)),
-        **{f"tables/{table.name}.csv": csv_text(wide_frame(table)) for table in tables},
+        "tables.csv": frame_csv(tidy_frame(tables)),
+        **{f"tables/{table.name}.csv": frame_csv(wide_frame(table)) for table in tables},
         "index.html": index_page(sections, tables, results, analysis, origin),
     }
 
@@ -105,8 +106,10 @@ def tokens_by_model(results: Sequence[Result]) -> dict[str, dict[str, int]]:
     return {model: dict(counted) for model, counted in spent.items()}
 
 
-def csv_text(frame: pd.DataFrame) -> str:
-    return frame.to_csv(index=False, lineterminator="\n")
+def frame_csv(frame: pd.DataFrame) -> str:
+    text = RowBuffer(newline="")
+    frame.to_csv(text, index=False, lineterminator=ROW_END)
+    return text.getvalue()
 
 
 if __name__ == "__main__":

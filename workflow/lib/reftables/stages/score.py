@@ -1,8 +1,6 @@
 """Score one split of one model: metrics of the split, and the scores of every sample."""
 
 import argparse
-import csv
-import io
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from reftables.csv_rows import csv_text
 from reftables.digests import read_digests
 from reftables.errors import run
 from reftables.files import (
@@ -193,11 +192,7 @@ def samples_csv(truth: Sequence[TruthRow], scores: Scores) -> str:
         columns[f"official_{metric}"] = sample_values(ratio, scores.official_undefined)
     for metric, ratio in (scores.robust or {}).items():
         columns[f"robust_{metric}"] = sample_values(ratio, None)
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(zip(*columns.values(), strict=True))
-    return text.getvalue()
+    return csv_text(columns, zip(*columns.values(), strict=True))
 
 
 def sample_values(ratio: Ratio, undefined: Any) -> list[float | int | None]:
