@@ -4,6 +4,7 @@ A file without a pin in the config is recorded when it is first fetched and held
 that changes is an error, not another number. The ledger is an output of no rule, so no rerun removes it.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,9 +12,10 @@ from typing import NamedTuple
 
 from filelock import FileLock
 
-from reftables.errors import DataError
+from reftables.errors import DataError, shown
 from reftables.files import read_lines, write_atomically
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 HEADER = "path\tbytes\tsha256\turl"
 
 
@@ -51,7 +53,13 @@ def read_ledger(path: Path) -> dict[str, Recorded]:
 
 
 def record(path: Path, target: str, recorded: Recorded) -> None:
-    """Enter a file into the ledger, in place of an earlier line about it."""
+    """Enter a file into the ledger, in place of an earlier line about it.
+
+    DataError for a path or URL with a control character: in a table it would be a field or a line of its own.
+    """
+    for text in (target, recorded.url):
+        if _CONTROL.search(text):
+            raise DataError(f"{path}: no line can carry {shown(text)}. Mend it in the configuration.")
     with locked(path):
         ledger = read_ledger(path) | {target: recorded}
         lines = [HEADER, *("\t".join([name, *map(str, entry)]) for name, entry in sorted(ledger.items()))]
