@@ -48,6 +48,14 @@ def test_jobs_are_counted_by_rule(tmp_path: Path):
     assert jobs(tmp_path) == {"score": {"jobs": 2, "seconds": 3.5}, "tables": {"jobs": 1, "seconds": 0.5}}
 
 
+@pytest.mark.parametrize("text", ["s\tx\nhalf\t1\n", "x\n1\n", "s\tx\n1\t2\nnan\t1\n", "\xff"])
+def test_a_damaged_timing_is_passed_over(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str):
+    (tmp_path / "score.tsv").write_text("s\th:m:s\n2.0\t0:00:02\n", encoding="utf-8")
+    (tmp_path / "tables.tsv").write_bytes(text.encode("latin-1"))
+    assert jobs(tmp_path) == {"score": {"jobs": 1, "seconds": 2.0}}
+    assert f"warning: {tmp_path}/tables.tsv: no timings of Snakemake's" in capsys.readouterr().err
+
+
 def test_sources_inside_the_working_directory_are_named_from_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     memory = tmp_path / "digests.json"

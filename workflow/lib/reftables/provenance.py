@@ -6,8 +6,10 @@
 import csv
 import hashlib
 import json
+import math
 import platform
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
@@ -88,9 +90,22 @@ def jobs(timings: Path) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = {}
     for path in sorted(timings.rglob("*.tsv")):
         rule = path.relative_to(timings).parts[0].removesuffix(".tsv")
-        with path.open(encoding="utf-8", newline="") as file:
-            for row in csv.DictReader(file, delimiter="\t"):
-                total = found.setdefault(rule, {"jobs": 0, "seconds": 0.0})
-                total["jobs"] += 1
-                total["seconds"] = round(total["seconds"] + float(row["s"]), 2)
+        try:
+            seconds = _seconds(path)
+        except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
+            print(f"warning: {path}: no timings of Snakemake's, passed over: {error!r}", file=sys.stderr)
+            continue
+        total = found.setdefault(rule, {"jobs": 0, "seconds": 0.0})
+        total["jobs"] += len(seconds)
+        for job in seconds:
+            total["seconds"] = round(total["seconds"] + job, 2)
     return found
+
+
+def _seconds(path: Path) -> list[float]:
+    """How long each job of a benchmark file took; ValueError, KeyError, TypeError or csv.Error if it is none."""
+    with path.open(encoding="utf-8", newline="") as file:
+        seconds = [float(row["s"]) for row in csv.DictReader(file, delimiter="\t")]
+    if not all(map(math.isfinite, seconds)):
+        raise ValueError("a time is not finite")
+    return seconds
