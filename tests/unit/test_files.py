@@ -1,18 +1,20 @@
 """Truth, request and prediction files: strict in, atomic out."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reftables.errors import DataError, preview
+from reftables.errors import DataError, preview, shown
 from reftables.files import (
     canonical_json,
     check_ids,
     format_request,
     parse_request,
+    read_bytes,
     read_jsonl,
     read_lines,
     read_predictions,
@@ -140,6 +142,59 @@ def test_prediction_with_unknown_status_is_named(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "p.jsonl", [{"id": 0, "status": "fine"}])
     with pytest.raises(DataError, match="line 1 is no prediction: KeyError\\('fine'\\)"):
         read_predictions(tmp_path / "p.jsonl", expected=[0])
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ('"id": []', "`id` is [], not an integer"),
+        ('"id": true', "`id` is True, not an integer"),
+        ('"id": 0, "text": 5', "`text` is 5 and `rle` None, neither a text nor a mask"),
+        ('"id": 0, "rle": "x"', "`text` is None and `rle` 'x', neither a text nor a mask"),
+    ],
+)
+def test_prediction_of_other_types_is_named(tmp_path: Path, fields: str, message: str) -> None:
+    (tmp_path / "p.jsonl").write_text(f'{{{fields}, "status": "ok"}}\n')
+    with pytest.raises(DataError, match=re.escape(message)):
+        read_predictions(tmp_path / "p.jsonl", expected=[0])
+
+
+@pytest.mark.parametrize("place", ["5", "1", "[]", "-1", "true", '"0"'])
+def test_a_row_that_shares_no_mask_is_named(tmp_path: Path, place: str) -> None:
+    (tmp_path / "t.jsonl").write_text(f'{{"id": 0, "mask": {{}}}}\n{{"id": 1, "mask_of": {place}}}\n')
+    with pytest.raises(DataError, match=r"t\.jsonl: id 1: `mask_of` is .*, no earlier row with a mask"):
+        read_truth(tmp_path / "t.jsonl")
+
+
+@pytest.mark.parametrize("levels", [101, 990, 100_000])
+def test_a_line_nested_too_deeply_is_named(tmp_path: Path, levels: int) -> None:
+    (tmp_path / "x.jsonl").write_text(f'{{"a": {"[" * levels}"\\ud83d\\ude00"{"]" * levels}}}\n')
+    with pytest.raises(DataError, match=r"x\.jsonl: line 1 is not JSON: "):
+        list(read_jsonl(tmp_path / "x.jsonl"))
+
+
+def test_many_brackets_side_by_side_are_no_depth(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text(f'{{"a": [{"[1]," * 500}[1]]}}\n')
+    assert len(list(read_jsonl(tmp_path / "x.jsonl"))) == 1
+
+
+def test_a_file_of_more_bytes_than_its_kind_has_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "large").write_bytes(b"12345")
+    assert read_bytes(tmp_path / "large", most=5) == b"12345"
+    with pytest.raises(DataError, match=r"large: 5 bytes, but files of this kind have at most 4"):
+        read_bytes(tmp_path / "large", most=4)
+
+
+def test_a_name_with_a_null_is_no_file() -> None:
+    with pytest.raises(DataError, match="no file can have this name"):
+        read_bytes("a\0b")
+
+
+@pytest.mark.parametrize(
+    "value", [10**5_000, ["x" * 10**6] * 5, {"a": [[["b"] * 100] * 100] * 100}], ids=["n", "l", "d"]
+)
+def test_any_value_is_shown_in_brief(value: object) -> None:
+    assert len(shown(value)) <= 60
 
 
 def test_canonical_json_ignores_the_order_of_keys() -> None:

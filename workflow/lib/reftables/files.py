@@ -13,12 +13,13 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from reftables.errors import DataError, preview
+from reftables.errors import DataError, brief, preview, shown
 from reftables.rows import Prediction, Request, Status, TruthRow
 
 IMAGE_TAG = "[image]"
 # Of a file that is read whole. COCO's instances have 470 MB, those of LVIS 1.2 GB; parsed they take six times as much.
 MOST_BYTES = 2 * 1024**3
+MOST_LEVELS = 100  # of a JSON line: what is read must be written again, and nothing here has five
 
 TAB = "<tab>"  # five literal characters, as fairseq's reader wants them
 _ESCAPED = re.compile(r"\\([\\n])")
@@ -135,6 +136,8 @@ def read_jsonl(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
             value, end = _DECODER.raw_decode(text)  # half the time of decode(), which looks for blanks twice
             if end < len(text):
                 raise ValueError(f"extra data after character {end:,}")
+            if text.count("[") + text.count("{") > MOST_LEVELS and _levels(value) > MOST_LEVELS:
+                raise ValueError(f"it is nested more than {MOST_LEVELS} levels deep")
         except (ValueError, RecursionError) as error:
             raise DataError(f"{path}: line {number:,} is not JSON: {error}") from error
         if not isinstance(value, dict):
@@ -142,6 +145,20 @@ def read_jsonl(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
         if ("\\ud" in text or "\\uD" in text) and not _is_unicode(value):
             raise DataError(f"{path}: line {number:,} holds half of a surrogate pair, which is no character")
         yield number, value
+
+
+def _levels(value: object) -> int:
+    """How deep a JSON value is nested."""
+    levels, inside = 0, [value]
+    while inside:
+        levels += 1
+        inside = [
+            child
+            for item in inside
+            if isinstance(item, dict | list)
+            for child in (item.values() if isinstance(item, dict) else item)
+        ]
+    return levels
 
 
 def _is_unicode(value: object) -> bool:
@@ -169,14 +186,24 @@ def read_truth(path: str | Path) -> list[TruthRow]:
         raise DataError(f"{path}: ids are not the line numbers (first at line {wrong[0] + 1:,}). Make it anew.")
     for row in rows:
         if "mask_of" in row:
-            row["mask"] = rows[row["mask_of"]]["mask"]
+            row["mask"] = _mask_of(path, row, rows)
     return rows
+
+
+def _mask_of(path: str | Path, row: TruthRow, rows: Sequence[TruthRow]) -> Any:
+    first = row["mask_of"]
+    if type(first) is not int or not 0 <= first < row["id"] or "mask" not in rows[first]:
+        raise DataError(
+            f"{path}: id {row['id']}: `mask_of` is {shown(first)}, no earlier row with a mask. Make it anew."
+        )
+    return rows[first]["mask"]
 
 
 def format_request(image: str, text: str, *, prompt: str) -> str:
     r"""One request line. Kosmos texts stand as they are; in all others `\` is `\\` and a line feed `\n`."""
     if "\n" in image or TAB in image:
-        raise DataError(f"{image!r}: a request line cannot carry an image path with a line feed or {TAB}. Rename it.")
+        why = f"a request line cannot carry an image path with a line feed or {TAB}"
+        raise DataError(f"{shown(image)}: {why}. Rename it.")
     if prompt != VERBATIM_PROMPT:
         text = text.replace("\\", "\\\\").replace("\n", "\\n")
     return f"{IMAGE_TAG}{image}{TAB}{text}"
@@ -221,12 +248,16 @@ def prediction_row(prediction: Prediction) -> dict[str, Any]:
 
 def parse_prediction(row: Mapping[str, Any]) -> Prediction:
     """The prediction of a row; KeyError, ValueError, TypeError or IndexError where it is none."""
-    size = row.get("image_size")
+    size, text, rle = row.get("image_size"), row.get("text"), row.get("rle")
+    if type(row["id"]) is not int:
+        raise TypeError(f"`id` is {shown(row['id'])}, not an integer")
+    if not (text is None or type(text) is str) or not (rle is None or type(rle) is dict):
+        raise TypeError(f"`text` is {shown(text)} and `rle` {shown(rle)}, neither a text nor a mask")
     return Prediction(
         id=row["id"],
         status=_STATUSES[row["status"]],
-        text=row.get("text"),
-        rle=row.get("rle"),
+        text=text,
+        rle=rle,
         no_target=row.get("no_target"),
         image_size=None if size is None else (size[0], size[1]),
         finish_reason=row.get("finish_reason"),
@@ -259,7 +290,7 @@ def read_shard(path: str | Path) -> list[Prediction]:
         try:
             predictions.append(parse_prediction(row))
         except (KeyError, ValueError, TypeError, IndexError) as error:
-            raise DataError(f"{path}: line {number:,} is no prediction: {error!r}") from error
+            raise DataError(f"{path}: line {number:,} is no prediction: {brief(repr(error))}") from error
     return predictions
 
 
