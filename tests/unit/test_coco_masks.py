@@ -168,6 +168,16 @@ BAD_FILES = {
     "width as text": (instances(images=[image(width="6")]), "image 1: `width` is '6', not an integer"),
     "no pixels": (instances(images=[image(width=0)]), "image 1 is 0x4 pixels"),
     "tab in a name": (instances(images=[image(file_name="a<tab>.jpg")]), "image 1: no request line can carry"),
+    "name that leads out": (
+        instances(images=[image(file_name="../a.jpg")]),
+        "image 1: `file_name` is '../a.jpg', which leads out",
+    ),
+    "absolute name": (instances(images=[image(file_name="/a.jpg")]), "image 1: `file_name` is '/a.jpg', which is abs"),
+    "carriage return": (instances(images=[image(file_name="a\r.jpg")]), "image 1: `file_name` is 'a\\r.jpg', which is"),
+    "more pixels than are opened": (
+        instances(images=[image(width=65_500, height=65_500)]),
+        "image 1 is 65500x65500 pixels, more than",
+    ),
     "half a pair": (instances(images=[image(file_name="\ud800")]), "image 1: `file_name` holds half of a surrogate"),
     "category without name": (instances(categories=[{"id": 1}]), "category 1 has no `name`"),
 }

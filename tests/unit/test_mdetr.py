@@ -344,7 +344,22 @@ def broken(change: Callable[[Root], object]) -> Root:
         ),
         pytest.param(lambda r: r["images"][0].update(height=0), "image 7 is 640x0 pixels", id="no height"),
         pytest.param(
-            lambda r: r["images"][0].update(file_name="a\nb"), "image 7: no request line can carry", id="name in lines"
+            lambda r: r["images"][0].update(file_name="a\nb"),
+            "image 7: `file_name` is .* no plain path",
+            id="name in lines",
+        ),
+        pytest.param(
+            lambda r: r["images"][0].update(file_name="a<tab>b"), "image 7: no request line can carry", id="tab in name"
+        ),
+        pytest.param(
+            lambda r: r["images"][0].update(file_name="../../../etc/passwd"),
+            "image 7: `file_name` is .* leads out of the folder: it must lead to a file below the images",
+            id="name that leads out",
+        ),
+        pytest.param(
+            lambda r: r["images"][0].update(width=65_500, height=65_500),
+            "image 7 is 65500x65500 pixels, more than the 89,478,485 of an image that is opened",
+            id="more pixels than are opened",
         ),
         pytest.param(
             lambda r: r["images"][0].update(caption="\ud800"),
@@ -378,6 +393,15 @@ def broken(change: Callable[[Root], object]) -> Root:
 def test_a_bad_file_gives_one_error_that_names_file_and_id(read, change, message):
     with pytest.raises(DataError, match=rf"val\.json: .*{message}"):
         read(broken(change))
+
+
+def test_a_name_loses_its_leading_dot(read):
+    root = broken(lambda r: r["images"][0].update(file_name="./COCO_train2014_1.jpg"))
+    assert read(root).rows[0]["image"] == "train2014/COCO_train2014_1.jpg"
+
+
+def test_a_caption_may_hold_anything(read):
+    assert read(file_of("red\rblue\t\x00")).rows[0]["expression"] == "red\rblue\t\x00"
 
 
 @pytest.mark.parametrize(

@@ -377,7 +377,14 @@ def test_missing_keys_are_refused_by_id(tmp_path: Path, key: str) -> None:
         pytest.param([question(1), question(1)], "row 1: another question has the id 1, too", id="duplicate-id"),
         pytest.param([question(1), 5], "row 1 is 5, not an object", id="no-object"),
         pytest.param([question(1, step="two")], "id 1: `step` is 'two', not an integer", id="step"),
-        pytest.param([question(1, rgb_path="a\nb")], r"id 1: `rgb_path` is 'a\nb', which a request line", id="path"),
+        pytest.param([question(1, rgb_path="a\nb")], r"id 1: `rgb_path` is 'a\nb', which is no plain path", id="path"),
+        pytest.param([question(1, rgb_path="a\0b")], r"id 1: `rgb_path` is 'a\x00b', which is no plain", id="null"),
+        pytest.param([question(1, rgb_path="../x.png")], "id 1: `rgb_path` is '../x.png', which leads out", id="out"),
+        pytest.param(
+            [question(1, mask_path="/x.png")], "id 1: `mask_path` is '/x.png', which is absolute", id="absolute"
+        ),
+        pytest.param([question(1, rgb_path=f"{'n' * 300}.jpg")], "id 1: `rgb_path` is 'nnn", id="long-name"),
+        pytest.param([question(1, rgb_path="image")], "id 1: there is no file FOLDER/image", id="folder"),
         pytest.param(
             [question(1, scene="in"), question(2)], "some questions have a `scene`, those with the ids 2", id="scene"
         ),
@@ -388,7 +395,7 @@ def test_missing_keys_are_refused_by_id(tmp_path: Path, key: str) -> None:
 def test_faulty_questions_are_refused(tmp_path: Path, rows: Any, message: str) -> None:
     files = write_raw(tmp_path, [question(1), question(2)])
     (tmp_path / "question.json").write_text(json.dumps(rows), encoding="utf-8")
-    assert refusal(files).startswith(f"{tmp_path}/question.json: {message}")
+    assert refusal(files).startswith(f"{tmp_path}/question.json: {message.replace('FOLDER', str(tmp_path))}")
 
 
 def test_truncated_json_is_refused(tmp_path: Path) -> None:
@@ -406,6 +413,7 @@ def test_a_root_without_questions_is_refused(tmp_path: Path) -> None:
     ("row", "message"),
     [
         pytest.param(parquet_row(3, id="../3"), "id ../3: this id cannot name the file of its image", id="id-as-path"),
+        pytest.param(parquet_row(3, id="n" * 300), f"id {'n' * 197}...: this id cannot name the file", id="long-id"),
         pytest.param(parquet_row(3, prompt=None), "id 3: `prompt` is None, not a text", id="null"),
         pytest.param(parquet_row(3, image=b"x"), "id 3: the image cannot be decoded: ", id="image"),
     ],
@@ -433,3 +441,39 @@ def test_a_file_that_is_no_parquet_is_refused(tmp_path: Path, content: bytes | N
         (tmp_path / "rows.parquet").write_bytes(content)
     files = {"parquet": f"{tmp_path}/rows.parquet", "images": f"{tmp_path}/images"}
     assert refusal(files).startswith(f"{tmp_path}/rows.parquet: cannot be read as parquet; get the file again (")
+
+
+def test_a_parquet_file_that_would_fill_the_memory_is_refused(tmp_path: Path) -> None:
+    files = write_parquet(tmp_path, [parquet_row(3, image=b"\0" * 30_000_000)])
+    pq.write_table(pq.read_table(files["parquet"]), files["parquet"], compression="zstd")
+    packed = Path(files["parquet"]).stat().st_size
+    assert packed < 20_000
+    assert refusal(files).startswith(f"{files['parquet']}: {packed:,} bytes that unpack to 30,")
+
+
+def test_a_text_of_absurd_length_is_refused(tmp_path: Path) -> None:
+    """A dictionary holds one value for any number of rows."""
+    files = write_parquet(tmp_path, [parquet_row(3, prompt="p" * 1_000_000)])
+    assert "id 3: `prompt` has 1,000,000 characters" in refusal(files)
+
+
+def test_of_large_columns_few_rows_are_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = write_parquet(tmp_path, [parquet_row(1), parquet_row(2)])
+    monkeypatch.setattr(refspatial, "_MOST_AT_ONCE", 1)
+    with pq.ParquetFile(files["parquet"]) as file:
+        assert refspatial._rows_at_once(files["parquet"], file.metadata) == 1
+    assert len(read(files).rows) == 2
+
+
+def test_a_text_in_parquet_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
+    files = write_parquet(tmp_path, [parquet_row(3)])
+    table = pq.read_table(files["parquet"])
+    broken = pa.array([b"\xff"], pa.binary()).view(pa.string())
+    place = table.schema.get_field_index("prompt")
+    pq.write_table(table.set_column(place, "prompt", broken), files["parquet"])
+    assert refusal(files).startswith(f"{tmp_path}/rows.parquet: cannot be read as parquet")
+
+
+def test_a_raw_image_may_be_named_with_a_dot_first(tmp_path: Path) -> None:
+    files = write_raw(tmp_path, [question(1, rgb_path="./image/1.jpg")])
+    assert read(files).rows[0]["image"] == "image/1.jpg"

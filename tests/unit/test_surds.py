@@ -240,6 +240,8 @@ def test_the_true_size_gives_9250_questions_in_5550_units():
         ({"descs": "car"}, "descs must be lists, one entry an object"),
         ({key: [] for key in surds._LISTS}, "no object at all"),
         ({"file_name": ""}, "file_name is '', not a path"),
+        ({"file_name": "../a.webp"}, "file_name is '../a.webp', which leads out of the folder"),
+        ({"descs": [["d" * 5_000]]}, f"descs [['{'d' * 54}... must be texts"),
         ({"depths": [None]}, "depths [None] must be finite numbers"),
         ({"depths": [True]}, "depths [True] must be finite numbers"),
         ({"distances": [10**400]}, "must be finite numbers"),

@@ -21,10 +21,9 @@ from PIL import Image
 from tqdm import tqdm
 
 from reftables.digests import locked
-from reftables.errors import DataError, preview
+from reftables.errors import DataError
 from reftables.fetch import FetchError, Patience, fetch_bytes, first_that_works, new_session
-from reftables.manifest import HEADER, entry
-from reftables.names import unsafe
+from reftables.manifest import HEADER, entry, refuse_strange
 from reftables.pictures import PictureError, load_picture
 
 LEDGER = "manifest.tsv"
@@ -53,8 +52,7 @@ def collect(
 
     With neither, they must lie there. DataError tells of those that could not be had; the others are kept.
     """
-    if strange := [name for name in names if unsafe(name)]:
-        raise DataError(f"{folder}: no image can have the name {preview(map(repr, strange))}")
+    refuse_strange(folder, names)
     Image.init()  # before the threads do it, each of them
     interval_s = 0.5 if sys.stderr.isatty() else 15
     with (

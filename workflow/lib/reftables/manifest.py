@@ -1,11 +1,12 @@
 """Manifests: the name, size and crc32 of images, so that a digest costs no reading of the image."""
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from reftables.errors import DataError, preview
+from reftables.errors import DataError, preview, shown
 from reftables.files import read_lines, write_atomically
+from reftables.names import unsafe
 
 HEADER = "name\tbytes\tcrc32"
 
@@ -49,13 +50,20 @@ def image_digests(path: str | Path, root: str | Path, images: Iterable[str]) -> 
     return digests
 
 
-def make_manifest(root: str | Path, names: Iterable[str]) -> list[str]:
+def refuse_strange(root: str | Path, names: Sequence[str]) -> None:
+    """DataError for names that lead out of `root`, or that no line can carry."""
+    if strange := [f"{shown(name)} ({why})" for name in names if (why := unsafe(name))]:
+        raise DataError(f"{root}: no image can have the name {preview(strange)}. Mend the annotations.")
+
+
+def make_manifest(root: str | Path, names: Sequence[str]) -> list[str]:
     """The lines of the images `names` below `root`; one error names all that are absent."""
+    refuse_strange(root, names)
     lines, absent = [], []
     for name in names:
         try:
             lines.append(entry(name, (Path(root) / name).read_bytes()))
-        except (FileNotFoundError, NotADirectoryError):
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             absent.append(name)
     if absent:
         raise DataError(f"{root}: {len(absent):,} images are missing: {preview(absent)}")

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from reftables.benchmarks.records import as_record, check_box, check_size, field, text_field
+from reftables.benchmarks.records import as_record, check_box, check_size, field, image_name, text_field
 from reftables.benchmarks.truth import Truth
 from reftables.errors import ConfigError, DataError, counted, preview, shown
 from reftables.files import TAB, read_requests, read_text, without_garbage_collection
@@ -169,13 +169,11 @@ def _check_fields(path: str, what: str, records: Sequence[Any], fields: Mapping[
 
 
 def _check_image(path: str, image: Record) -> None:
-    name, caption = image["file_name"], image["caption"]
-    check_size(image["width"], image["height"], f"{path}: image {image['id']}")
-    if not name or "\n" in name or TAB in name:
-        raise DataError(f"{path}: image {image['id']}: no request line can carry the `file_name` {name!r}")
-    if not (name.isascii() and caption.isascii()):
-        for key in ("file_name", "caption"):
-            text_field(image, key, f"{path}: image {image['id']}")
+    """Refuse what no image has; its name loses a leading `./`."""
+    where = f"{path}: image {image['id']}"
+    check_size(image["width"], image["height"], where)
+    text_field(image, "caption", where)
+    image["file_name"] = image_name(image, "file_name", where)
 
 
 def _refuse_duplicates(path: str, what: str, records: Sequence[Record]) -> None:

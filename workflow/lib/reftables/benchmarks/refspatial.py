@@ -19,10 +19,11 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reftables.benchmarks.records import as_record, field, text_field
+from reftables.benchmarks.records import as_record, field, image_name, text_field
 from reftables.benchmarks.truth import Truth
-from reftables.errors import ConfigError, DataError, preview, shown
-from reftables.files import TAB, read_text, write_atomically
+from reftables.errors import ConfigError, DataError, brief, preview, shown
+from reftables.files import read_bytes, read_text, write_atomically
+from reftables.names import unsafe
 from reftables.pictures import PictureError, load_picture
 from reftables.rows import Task, TruthRow
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
     from PIL import Image
+    from pyarrow.parquet import FileMetaData
 
 TEMPLATES = {
     "roborefer": "{prompt} {suffix}",
@@ -50,7 +52,12 @@ _QUESTIONS = "question.json"
 _MASKS = "mask"
 _TEXTS = ("object", "prompt", "suffix")
 _COLUMNS = {"id", "image", "mask", "step", *_TEXTS}
+_MOST_IMAGE_BYTES = 256 * 1024 * 1024  # Pillow decodes no more pixels than fill such a file
 _ROWS_AT_ONCE = 16  # of a parquet file: its images never stand in memory all together
+_MOST_AT_ONCE = 256 * 1024 * 1024  # bytes of those rows, could each be as large as its whole column
+_MOST_OF_GROUP = 4 * 1024**3  # bytes of a row group, which is read together; RefSpatial's files have 43 MB in all
+_MOST_RATIO = 100  # of unpacked bytes to the file's: images hardly shrink
+_ALWAYS_ALLOWED = 16 * 1024 * 1024  # bytes, so that small files of plain masks are no bombs
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")  # what an id must look like to name a file
 _SUFFIXES = {"JPEG": "jpg", "MPO": "jpg"}  # of media types whose usual suffix is not their name
 _GREY_MODES = frozenset({"1", "L", "LA", "I;16"})
@@ -125,11 +132,7 @@ def _raw_samples(path: str, root: str) -> Iterator[_Sample]:
     for position, value in enumerate(_read_questions(path)):
         record = as_record(value, f"{path}: row {position}")
         where = _new_id(record, seen, path, position)
-        files = {}
-        for name in ("rgb_path", "mask_path"):
-            files[name] = text_field(record, name, where)
-            if not files[name] or "\n" in files[name] or TAB in files[name]:
-                raise DataError(f"{where}: `{name}` is {files[name]!r}, which a request line cannot carry")
+        files = {name: image_name(record, name, where) for name in ("rgb_path", "mask_path")}
         image_where, mask_where = (f"{root}/{file} (of id {record['id']})" for file in files.values())
         yield _Sample(
             record=record,
@@ -153,10 +156,9 @@ def _read_questions(path: str) -> list[Any]:
 
 
 def _read_bytes(path: str, where: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
-        raise DataError(f"{where}: there is no file {path}") from error
+    if not Path(path).is_file():
+        raise DataError(f"{where}: there is no file {path}")
+    return read_bytes(path, most=_MOST_IMAGE_BYTES)
 
 
 def _parquet_samples(path: str, folder: str) -> Iterator[_Sample]:
@@ -167,7 +169,7 @@ def _parquet_samples(path: str, folder: str) -> Iterator[_Sample]:
         content = _column_bytes(record["image"], image_where)
         image = _decode(content, image_where)
         name = f"{record['id']}.{_suffix(image)}"
-        if not _FILE_NAME.fullmatch(name):
+        if not _FILE_NAME.fullmatch(name) or unsafe(name):
             raise DataError(f"{where}: this id cannot name the file of its image")
         _unpack(Path(folder, name), content, where)
         yield _Sample(
@@ -193,10 +195,27 @@ def _parquet_records(path: str) -> Iterator[dict[str, Any]]:
                     f"{path}: has no column {preview(missing)}; its columns are {preview(sorted(names), most=12)}"
                 )
             columns = sorted(names & (_COLUMNS | {"scene"}))
-            for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE, columns=columns):
+            for batch in file.iter_batches(batch_size=_rows_at_once(path, file.metadata), columns=columns):
                 yield from batch.to_pylist()
-    except (OSError, pyarrow.ArrowException) as error:
+    except (OSError, UnicodeDecodeError, pyarrow.ArrowException) as error:
         raise DataError(f"{path}: cannot be read as parquet; get the file again ({error})") from error
+
+
+def _rows_at_once(path: str, metadata: "FileMetaData") -> int:
+    """How many rows fit the memory, if any value can be as large as its column in a row group.
+
+    A dictionary may hold one value for all rows, so their number says nothing of a value's size. DataError for
+    a file that unpacks to far more than its images can have shrunk to.
+    """
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    sizes = [[group.column(i).total_uncompressed_size for i in range(group.num_columns)] for group in groups]
+    claimed, packed = sum(map(sum, sizes)), Path(path).stat().st_size
+    if claimed > max(_ALWAYS_ALLOWED, _MOST_RATIO * packed):
+        raise DataError(f"{path}: {packed:,} bytes that unpack to {claimed:,}, more than {_MOST_RATIO} times as much")
+    if (largest := max(map(sum, sizes), default=0)) > _MOST_OF_GROUP:
+        raise DataError(f"{path}: a row group of {largest:,} bytes, more than {_MOST_OF_GROUP:,}. Write smaller ones.")
+    column = max((size for group in sizes for size in group), default=0)
+    return max(1, min(_ROWS_AT_ONCE, _MOST_AT_ONCE // max(1, column)))
 
 
 def _column_bytes(value: object, where: str) -> bytes:
@@ -238,9 +257,9 @@ def _new_id(record: Mapping[str, Any], seen: set[int | str], path: str, position
     if type(value) not in (int, str):
         raise DataError(f"{path}: row {position}: `id` is {shown(value)}, neither an integer nor a text")
     if value in seen:
-        raise DataError(f"{path}: row {position}: another question has the id {value}, too")
+        raise DataError(f"{path}: row {position}: another question has the id {brief(str(value))}, too")
     seen.add(value)
-    return f"{path}: id {value}"
+    return f"{path}: id {brief(str(value))}"
 
 
 def _row(sample: _Sample) -> TruthRow:

@@ -17,6 +17,7 @@ from reftables.benchmarks.surds_questions import KINDS, OPPOSITE, Question, Reco
 from reftables.benchmarks.truth import Truth
 from reftables.errors import ConfigError, DataError, shown
 from reftables.files import read_jsonl, read_text
+from reftables.names import unsafe
 from reftables.rows import Task, TruthRow
 
 TASKS = frozenset({Task.ANSWERS})
@@ -143,6 +144,8 @@ def _fault(row: Mapping[str, Any]) -> str | None:
         return f"no {', '.join(missing)}"
     if not _is_text(row["file_name"]):
         return f"file_name is {shown(row['file_name'])}, not a path"
+    if why := unsafe(row["file_name"]):
+        return f"file_name is {shown(row['file_name'])}, which {why}"
     if wrong := [key for key in _LISTS if not isinstance(row[key], list)]:
         return f"{', '.join(wrong)} must be lists, one entry an object"
     if len({len(row[key]) for key in _LISTS}) > 1:
