@@ -227,6 +227,12 @@ def test_a_file_of_no_size_for_references_is_refused(read, monkeypatch):
         read([ref(5)])
 
 
+def test_a_name_of_any_length_is_told_in_brief(read):
+    with pytest.raises(DataError, match="it names mmm") as error:
+        read(b"c" + b"m" * 100_000 + b"\nn\n.")
+    assert len(str(error.value)) < 1_000
+
+
 DAMAGED = {
     "empty": b"",
     "no pickle": b"PK\x03\x04 a zip",

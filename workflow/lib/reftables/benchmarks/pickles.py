@@ -12,7 +12,7 @@ import pickletools
 from collections.abc import Iterator
 from typing import Any
 
-from reftables.errors import DataError
+from reftables.errors import DataError, brief
 from reftables.files import read_bytes
 
 MOST_BYTES = 256 * 1024 * 1024  # refer's largest have some 50 MB
@@ -29,7 +29,7 @@ class _PlainUnpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> type:
         if (module, name) not in _ALLOWED:
-            raise pickle.UnpicklingError(f"it names {module}.{name}, which is no plain data")
+            raise pickle.UnpicklingError(f"it names {brief(module)}.{brief(name)}, which is no plain data")
         return _ALLOWED[module, name]
 
 
@@ -59,7 +59,8 @@ def read_plain_pickle(path: str) -> Any:
         _check_operations(data)
         return _PlainUnpickler(io.BytesIO(data), encoding="latin1").load()
     except _DAMAGED as error:
-        raise DataError(f"{path}: not a pickle of plain data, or cut short: {error}. Get the file again.") from error
+        why = brief(str(error))
+        raise DataError(f"{path}: not a pickle of plain data, or cut short: {why}. Get the file again.") from error
 
 
 _PUT = frozenset({"PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"})
