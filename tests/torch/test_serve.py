@@ -1,6 +1,7 @@
 """The `openai` backend against a server that is not ours: `transformers serve` with a tiny model of random weights."""
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -16,48 +17,54 @@ from reftables.models import openai
 from reftables.models.job import Job
 from reftables.rows import Prediction, Request, Status
 from reftables.stages.infer import predict_through_store
-from tests.asking import closed_port, make_job
+from tests.asking import make_job
 from tests.torch import tiny_llava
 
 pytestmark = pytest.mark.torch
 
 SERVER_PACKAGES = ("accelerate", "fastapi", "openai", "uvicorn")
-START_S = 180.0  # it imports all of transformers; a few seconds where nothing else runs
+START_S = 300.0  # it imports all of transformers; a few seconds where nothing else runs
+_LISTENS = re.compile(r"running on (http://127\.0\.0\.1:[1-9]\d*)")  # uvicorn's own words
 STOP_S = 20.0
 MAX_TOKENS = 48
 TEXTS = ("the red mug", "where is it?")
 
 
 class ServedModel:
-    """A running `transformers serve` with one model."""
+    """A running `transformers serve` with one model, on a port that the system chooses: no other can take it."""
 
     def __init__(self, folder: Path, log: Path) -> None:
         self.model = str(folder)
+        self.url = ""
         self._log = log
-        port = closed_port()
-        self.url = f"http://127.0.0.1:{port}/v1"
         command = [sys.executable, "-m", "transformers.cli.transformers", "serve", self.model]
         with log.open("wb") as output:
             self._process = subprocess.Popen(
-                [*command, "--host", "127.0.0.1", "--port", str(port), "--device", "cpu"],
+                [*command, "--host", "127.0.0.1", "--port", "0", "--device", "cpu"],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env=os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
+                env=os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "NO_PROXY": "127.0.0.1"},
             )
 
     def wait(self) -> None:
-        """Until it answers; the test is skipped where it never does."""
-        health = self.url.removesuffix("/v1") + "/health"
+        """Until it answers; fails where it ends before, or never does."""
         deadline = time.monotonic() + START_S
         while self._process.poll() is None and time.monotonic() < deadline:
-            try:
-                if http.get(health, timeout=5).ok:
+            if found := _LISTENS.search(self.log()):
+                self.url = f"{found[1]}/v1"
+                if self._answers():
                     return
-            except (http.ConnectionError, http.Timeout):
-                pass  # not yet
             time.sleep(0.2)
-        pytest.skip(f"transformers serve does not start here: {self.log()[-600:]}")
+        ended = self._process.poll()
+        state = f"does not answer after {START_S:.0f} s" if ended is None else f"ended with status {ended}"
+        pytest.fail(f"transformers serve {state}. It said:\n{self.log()[-4000:]}")
+
+    def _answers(self) -> bool:
+        try:
+            return http.get(self.url.removesuffix("/v1") + "/health", timeout=5).ok
+        except (http.ConnectionError, http.Timeout):
+            return False  # not yet
 
     def log(self) -> str:
         return self._log.read_text(encoding="utf-8", errors="replace")
