@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -127,6 +128,17 @@ def test_errors_are_never_stored_and_asked_again(tmp_path: Path) -> None:
 def test_an_error_cannot_be_appended(tmp_path: Path) -> None:
     with Store(tmp_path, "val") as store, pytest.raises(ValueError, match="never stored"):
         store.append("key", Prediction(id=0, status=Status.ERROR))
+
+
+def test_an_answer_with_half_a_surrogate_pair_is_kept_without_it(tmp_path: Path) -> None:
+    odd = Prediction(id=7, status=Status.OK, text="a\ud800b", finish_reason="\udfff", image_size=(4, 3), tokens_in=9)
+    with Store(tmp_path, "val") as store:
+        store.append("key", odd)
+        kept = store.get("key", 7)
+    with Store(tmp_path, "val") as again:
+        again.read()
+        assert again.get("key", 7) == kept
+    assert kept == replace(odd, text="a?b", finish_reason="?")
 
 
 def test_a_second_job_waits_for_the_lock_and_then_answers_from_the_store(tmp_path: Path) -> None:

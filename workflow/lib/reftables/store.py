@@ -73,10 +73,11 @@ class Store:
         return replace(self._answers[key], id=request_id)
 
     def append(self, key: str, prediction: Prediction) -> None:
-        """Keep an answer: on disk before this returns."""
+        """Keep an answer: on disk before this returns, and read from now on as the disk has it."""
         if prediction.status in {Status.ERROR, Status.MISSING}:
             raise ValueError(f"a {prediction.status} is no answer and never stored")
-        line = f"{dump_json({'key': key, 'prediction': prediction_row(prediction)})}\n".encode()
+        # An answer is paid for: half of a surrogate pair, which UTF-8 cannot hold, costs itself and not the answer.
+        line = f"{dump_json({'key': key, 'prediction': prediction_row(prediction)})}\n".encode("utf-8", "replace")
         try:
             file = self._opened()
             if file.write(line) < len(line):
@@ -87,7 +88,7 @@ class Store:
                 f"{self._path}: an answer cannot be kept: {error.strerror}. Mend that and run again: those before "
                 "it are safe."
             ) from error
-        self._answers[key] = prediction
+        self._answers[key] = parse_prediction(json.loads(line)["prediction"])
 
     def _opened(self) -> FileIO:
         if self._file is None:
