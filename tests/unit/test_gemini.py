@@ -216,3 +216,17 @@ def test_the_server_the_path_and_accepted_names_do_not_ask_anew():
 
 def test_nothing_to_ask_needs_no_key():
     assert list(gemini.predict([], make_job(None, {"model": "m"}, key_env="NOT_SET_KEY"))) == []
+
+
+@pytest.mark.parametrize("model", ["a/b?c#d", "../x", "models/gemini-2.5-pro", "mödel", "a b", 5, ""])
+def test_what_is_no_name_of_a_model_reaches_no_url(model: object):
+    with pytest.raises(ConfigError, match=r"models\.chat\.identity\.model: .* is no name"):
+        gemini.check(make_job(None, {"model": model}))
+
+
+def test_identity_and_server_are_checked_before_anything_runs():
+    gemini.check(make_job(None, {"model": "gemini-2.5-pro", "temperature": None}, key_env="NOT_SET_KEY"))
+    with pytest.raises(ConfigError, match=r"identity\.top_p: 7 is no number from 0 to 1"):
+        gemini.check(make_job(None, {"model": "gemini-2.5-pro", "top_p": 7}))
+    with pytest.raises(ConfigError, match=r"exec\.retries: '3' is no whole number"):
+        gemini.check(make_job(None, {"model": "gemini-2.5-pro"}, retries="3"))

@@ -317,9 +317,23 @@ def test_predictions_hold_the_size_seen_where_the_server_resizes(server: Server,
         pytest.param({"resize": "qwen9"}, "identity.resize: unknown rule 'qwen9'; known: qwen2.5-vl", id="unknown"),
         pytest.param({"resize": "qwen2.5-vl", "max_pixels": 1}, "max_pixels 1 are no limits", id="no room"),
         pytest.param({"resize": "qwen2.5-vl", "min_pixels": "1"}, "min_pixels '1' and", id="text"),
+        pytest.param({"resize": "qwen2.5-vl", "min_pixels": True}, "min_pixels True and", id="boolean"),
+        pytest.param({"resize": ["qwen2.5-vl"]}, r"identity.resize: unknown rule \['qwen2", id="a list"),
     ],
 )
 def test_resized_pixels_need_a_rule(identity: dict[str, Any], message: str):
     job = make_job("http://a", {"model": "m"} | identity, coordinates=Coordinates.RESIZED_PIXELS)
     with pytest.raises(ConfigError, match=message):
         openai.decides(Request(0, "image.png", "text"), job, "digest")
+
+
+@pytest.mark.parametrize(("key", "value"), [("detail", 5), ("revision", 5), ("resize", 5), ("model", 5)])
+def test_what_a_key_cannot_hold_is_found_before_anything_runs(key: str, value: object):
+    with pytest.raises(ConfigError, match=rf"models\.chat\.identity\.{key}: .*5"):
+        openai.check(make_job("http://a", {"model": "m"} | {key: value}))
+
+
+def test_the_server_is_checked_before_anything_runs():
+    with pytest.raises(ConfigError, match=r"models\.chat\.exec\.url: give the server's address"):
+        openai.check(make_job(None, {"model": "m"}))
+    openai.check(make_job("http://a", {"model": "m"}, key_env="NOT_SET_KEY"))

@@ -5,13 +5,25 @@ Decoding is greedy (`temperature: 0`) unless the identity says otherwise. `extra
 such as `{generationConfig: {thinkingConfig: {thinkingBudget: 0}}}`.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from reftables.errors import ConfigError
 from reftables.models import service
+from reftables.models.checks import check_decoding
 from reftables.models.http import Api, NoAnswerError, answer_all
 from reftables.models.job import Job
-from reftables.models.payload import Image, check_model, clean_text, merge_extra, read_image, read_model, token_count
+from reftables.models.payload import (
+    Image,
+    accepted_models,
+    check_model,
+    clean_text,
+    merge_extra,
+    read_image,
+    read_model,
+    token_count,
+)
 from reftables.rows import Prediction, Request, Status, Task
 
 READS_TRUTH = False
@@ -33,6 +45,8 @@ OPTIONAL = frozenset(
 )
 EXECUTION = service.EXECUTION
 URL = "https://generativelanguage.googleapis.com"
+
+_NAME = re.compile("[A-Za-z0-9_-][A-Za-z0-9._-]*")  # it becomes part of the URL
 
 _DECODING = {"max_tokens": "maxOutputTokens", "top_p": "topP", "seed": "seed"}
 _REFUSED = frozenset(
@@ -64,8 +78,16 @@ def decides(request: Request, job: Job, image_digest: str) -> dict[str, Any]:
 
 
 def check(job: Job) -> None:
-    """ConfigError where the identity makes no request."""
+    """ConfigError where the identity makes no request, or `exec` describes no server."""
+    if not _NAME.fullmatch(model := read_model(job)):
+        raise ConfigError(
+            f"models.{job.model}.identity.model: {model!r} is no name of a Gemini model. Allowed are letters, digits, "
+            "points, dashes and underscores, without `models/` before them."
+        )
+    check_decoding(job)
+    accepted_models(job)
     decides(Request(0, "", ""), job, "")
+    service.check_service(job, url=URL)
 
 
 def predict(requests: Sequence[Request], job: Job) -> Iterator[Prediction]:

@@ -13,9 +13,18 @@ from typing import Any, NamedTuple
 
 from reftables.errors import ConfigError, DataError
 from reftables.models import service
+from reftables.models.checks import check_decoding, check_text
 from reftables.models.http import Api, NoAnswerError, answer_all
 from reftables.models.job import Job
-from reftables.models.payload import check_model, clean_text, merge_extra, read_image, read_model, token_count
+from reftables.models.payload import (
+    accepted_models,
+    check_model,
+    clean_text,
+    merge_extra,
+    read_image,
+    read_model,
+    token_count,
+)
 from reftables.rows import Coordinates, Prediction, Request, Status, Task
 
 READS_TRUTH = False
@@ -63,8 +72,13 @@ def decides(request: Request, job: Job, image_digest: str) -> dict[str, Any]:
 
 
 def check(job: Job) -> None:
-    """ConfigError where the identity makes no request."""
+    """ConfigError where the identity makes no request, or `exec` describes no server."""
+    check_decoding(job)
+    for name in ("detail", "revision"):
+        check_text(f"models.{job.model}.identity.{name}", job.identity.get(name))
+    accepted_models(job)
     decides(Request(0, "", ""), job, "")
+    service.check_service(job)
 
 
 def predict(requests: Sequence[Request], job: Job) -> Iterator[Prediction]:
@@ -194,11 +208,11 @@ def _read_resize(job: Job) -> Resize | None:
         if job.form.coordinates is Coordinates.RESIZED_PIXELS:
             raise ConfigError(f"{where}: coordinates are resized_pixels; say by which rule: {', '.join(RESIZES)}.")
         return None
-    if name not in RESIZES:
+    if not isinstance(name, str) or name not in RESIZES:
         raise ConfigError(f"{where}: unknown rule {name!r}; known: {', '.join(RESIZES)}.")
     limits = {key: job.identity[key] for key in ("min_pixels", "max_pixels") if job.identity.get(key) is not None}
     rule = RESIZES[name]._replace(**limits)
-    if not all(isinstance(limit, int) for limit in rule) or not 0 < rule.min_pixels <= rule.max_pixels:
+    if not all(type(limit) is int for limit in rule) or not 0 < rule.min_pixels <= rule.max_pixels:
         raise ConfigError(f"{where}: min_pixels {rule.min_pixels!r} and max_pixels {rule.max_pixels!r} are no limits.")
     return rule
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from reftables.errors import ConfigError, DataError
+from reftables.models.checks import read_name
 from reftables.models.job import Job
 
 
@@ -63,12 +64,15 @@ _SNAPSHOT = re.compile(r"-(\d{3,8}|(\d{4}-)?\d\d-\d\d)|@.+")
 
 def read_model(job: Job) -> str:
     """`identity.model`, the name that the server knows the model by."""
-    model = job.identity["model"]
-    if not isinstance(model, str) or not model:
-        raise ConfigError(
-            f"models.{job.model}.identity.model: {model!r} is no name. Quote it if it looks like a number."
-        )
-    return model
+    return read_name(job, "model")
+
+
+def accepted_models(job: Job) -> list[str]:
+    """`identity.accept_models`, further names by which the server may call the model."""
+    names = job.identity.get("accept_models", [])
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ConfigError(f"models.{job.model}.identity.accept_models: {names!r} is no list of names.")
+    return names
 
 
 def check_model(replied: object, job: Job) -> None:
@@ -77,10 +81,8 @@ def check_model(replied: object, job: Job) -> None:
     `name-2025-08-07`, `name-0613`, `name-001` and `name@revision` are snapshots of `name`; any other name
     (`gpt-4o-mini` for `gpt-4o`) has to stand in `identity.accept_models`.
     """
-    asked, also = read_model(job), job.identity.get("accept_models", [])
-    if not isinstance(also, list):
-        raise ConfigError(f"models.{job.model}.identity.accept_models: {also!r} is no list of names.")
-    if not isinstance(replied, str) or replied in {"", asked, *also}:
+    asked = read_model(job)
+    if not isinstance(replied, str) or replied in {"", asked, *accepted_models(job)}:
         return
     if replied.startswith(asked) and _SNAPSHOT.fullmatch(replied.removeprefix(asked)):
         return
@@ -96,5 +98,5 @@ def clean_text(text: str) -> str:
 
 
 def token_count(value: object) -> int | None:
-    """A count of a reply's usage block; None where it has none."""
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    """A count of a reply's usage block; None where it has none, or one that no file of numbers can hold."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53 else None

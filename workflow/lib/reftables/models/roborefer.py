@@ -13,9 +13,11 @@ from typing import Any
 
 from reftables.errors import ConfigError, DataError
 from reftables.models import service
+from reftables.models.checks import check_text, read_name
 from reftables.models.http import Api, NoAnswerError, answer_all
 from reftables.models.job import Job
 from reftables.models.payload import clean_text, read_image, read_model
+from reftables.paths import fill
 from reftables.rows import Prediction, Request, Status, Task
 
 READS_TRUTH = False
@@ -51,10 +53,11 @@ def decides(request: Request, job: Job, image_digest: str) -> dict[str, Any]:
 
 
 def check(job: Job) -> None:
-    """ConfigError where the identity makes no request."""
+    """ConfigError where the identity makes no request, or `exec` describes no server."""
     read_model(job)
-    if job.identity.get("depth_images") is not None and not _reads_depth(job):
-        raise ConfigError(f"models.{job.model}.identity.depth_images: these are read with depth: true only.")
+    check_text(f"models.{job.model}.identity.revision", job.identity.get("revision"))
+    _depth_path(Request(0, "", ""), job)
+    service.check_service(job)
 
 
 def predict(requests: Sequence[Request], job: Job) -> Iterator[Prediction]:
@@ -93,13 +96,13 @@ def _reads_depth(job: Job) -> bool:
 
 def _depth_path(request: Request, job: Job) -> str | None:
     """The depth image that belongs to a request's image; None where no folder of them is named."""
-    folder = job.identity.get("depth_images")
-    if folder is None:
+    depth = _reads_depth(job)
+    if job.identity.get("depth_images") is None:
         return None
-    if not _reads_depth(job):
+    folder = read_name(job, "depth_images")
+    if not depth:
         raise ConfigError(f"models.{job.model}.identity.depth_images: these are read with depth: true only.")
-    for name in ("model", "benchmark", "split"):
-        folder = folder.replace(f"{{{name}}}", getattr(job, name))
+    folder = fill(folder, model=job.model, benchmark=job.benchmark, split=job.split)
     return str(Path(folder) / f"{Path(request.image).stem}.png")
 
 

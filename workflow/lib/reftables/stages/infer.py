@@ -59,6 +59,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         truth=truth if backend.READS_TRUTH else None,
         partial=args.partial,
     )
+    if check := getattr(backend, "check", None):
+        check(job)
     if backend.STORED:
         digests = image_digests(args.manifest, args.manifest_root, {request.image for request in requests})
         requests = args.shard.part_of(requests, lambda request: digests[request.image])
