@@ -12,6 +12,7 @@ and answered with `text` otherwise:
 
 - answer: `text`, `finish`, `model`, `refusal`, `blocked` (Gemini's promptFeedback), `reply` (the whole body)
 - status: `status`, `headers`, `body` (JSON); `{authorization}` in it becomes what the key header held
+- raw: `content` (bytes) as it stands, with `status` (200) and `headers`; `gap` sends a byte each so many seconds
 - html: status 200 and a web page; half: half of the JSON, complete by its length; cut: the same, too short
 - hang: `seconds` (60) without a byte; reset: the connection is torn down
 
@@ -149,6 +150,8 @@ class _Handler(BaseHTTPRequestHandler):
                 held = self.headers.get("Authorization") or self.headers.get("x-goog-api-key") or ""
                 error = json.dumps(rule.get("body", {"error": {"message": "failed on command"}}))
                 self._send(rule["status"], error.replace("{authorization}", held).encode(), rule.get("headers"))
+            case "raw":
+                self._send_raw(rule)
             case "html":
                 self._send(200, b"<html><body>Please sign in</body></html>", {"Content-Type": "text/html"})
             case "half":
@@ -166,6 +169,17 @@ class _Handler(BaseHTTPRequestHandler):
                 self.close_connection = True
             case unknown:
                 raise ValueError(f"no such behaviour: {unknown}")
+
+    def _send_raw(self, rule: dict[str, Any]) -> None:
+        content: bytes = rule["content"]
+        if "gap" not in rule:
+            self._send(rule.get("status", 200), content, rule.get("headers"))
+            return
+        self._send(200, b"", {"Content-Length": str(len(content))})
+        for byte in content:
+            if self.server.owner.closing.wait(rule["gap"]):
+                break
+            self.wfile.write(bytes([byte]))
 
     def _send(self, status: int, content: bytes, headers: dict[str, str] | None = None) -> None:
         sent = {"Content-Type": "application/json", "Content-Length": str(len(content))} | (headers or {})

@@ -119,6 +119,18 @@ def candidate(*parts: Any, finish: Any = "STOP", **reply: Any) -> dict[str, Any]
         pytest.param({"text": None, "finish": "SAFETY"}, Status.REFUSED, "", "SAFETY", id="safety"),
         pytest.param({"finish": "RECITATION"}, Status.REFUSED, TEXT, "RECITATION", id="recitation"),
         pytest.param({"text": None, "finish": "IMAGE_SAFETY"}, Status.REFUSED, "", "IMAGE_SAFETY", id="image safety"),
+        pytest.param(candidate({"text": "a"}, finish="S\ud800P"), Status.OK, "a", "S?P", id="reason half a pair"),
+        pytest.param(candidate({"text": "a"}, finish=float("nan")), Status.OK, "a", None, id="reason is no number"),
+        pytest.param(candidate({"text": "a"}, finish=["STOP"]), Status.OK, "a", None, id="reason is a list"),
+        pytest.param(candidate({"text": "a"}, {"text": None}), Status.OK, "a", "STOP", id="a part is null"),
+        pytest.param(
+            {"reply": {"candidates": [{"content": None, "finishReason": "SAFETY"}]}},
+            Status.REFUSED,
+            "",
+            "SAFETY",
+            id="content null",
+        ),
+        pytest.param({"blocked": "X\udfffY"}, Status.REFUSED, "", "X?Y", id="blocked for half a pair"),
         pytest.param({"blocked": "PROHIBITED_CONTENT"}, Status.REFUSED, "", "PROHIBITED_CONTENT", id="prompt blocked"),
     ],
 )
@@ -140,6 +152,8 @@ def test_status_text_and_finish_reason_of_a_reply(
         pytest.param({"candidates": [{"content": {"parts": ["a"]}}]}, id="part is text"),
         pytest.param({"candidates": [{"content": {"parts": [{"text": 1}]}}]}, id="text is a number"),
         pytest.param({"promptFeedback": None}, id="feedback null"),
+        pytest.param({"promptFeedback": {"blockReason": None}}, id="block reason null"),
+        pytest.param({"promptFeedback": {"blockReason": float("nan")}}, id="block reason is no number"),
     ],
 )
 def test_a_reply_without_an_answer_is_asked_for_again_and_never_an_answer(reply: dict[str, Any], image: Path):

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from reftables.errors import ConfigError, DataError
-from reftables.models.http import HOPELESS, MOST_BYTES, Api, NoAnswerError, Pacer, answer_all, retry_after_s
+from reftables.models.faults import NoAnswerError
+from reftables.models.http import HOPELESS, MOST_BYTES, Api, Pacer, answer_all
 from reftables.models.service import read_service
+from reftables.retry_after import retry_after_s
 from reftables.rows import Prediction, Request, Status
 from tests.asking import KEY, closed_port, make_job, make_requests
 from tests.server import TEXT, Server

@@ -154,6 +154,11 @@ def choice(message: dict[str, Any], finish: Any = "stop", **reply: Any) -> dict[
             "stop",
             id="content in parts",
         ),
+        pytest.param(choice({"content": "a"}, "st\ud800p"), Status.OK, "a", "st?p", id="half a pair as the reason"),
+        pytest.param(choice({"content": "a"}, float("nan")), Status.OK, "a", None, id="reason is no number"),
+        pytest.param(choice({"content": "a"}, 5), Status.OK, "a", None, id="reason is a number"),
+        pytest.param(choice({"content": "a"}, ["stop"]), Status.OK, "a", None, id="reason is a list"),
+        pytest.param(choice({"content": "a"}, {"type": "stop"}), Status.OK, "a", None, id="reason is an object"),
         pytest.param(choice({"content": "cut \ud83d"}), Status.OK, "cut ?", "stop", id="half a surrogate pair"),
         pytest.param(choice({"reasoning_content": "hm"}), Status.EMPTY, "", "stop", id="thoughts only"),
         pytest.param(
@@ -201,7 +206,6 @@ def test_status_text_and_finish_reason_of_a_reply(
         pytest.param({"choices": [{"message": {"content": [{"type": "text", "text": None}]}}]}, id="part is null"),
         pytest.param({"choices": [{"message": {"content": ["a"]}}]}, id="parts are text"),
         pytest.param({"choices": [{"message": {"content": "a"}, "finish_reason": "error"}]}, id="broken off"),
-        pytest.param({"choices": [{"message": {"content": "a"}, "finish_reason": {"type": "stop"}}]}, id="odd reason"),
     ],
 )
 def test_a_reply_without_an_answer_is_asked_for_again_and_never_an_answer(reply: dict[str, Any], image: Path):

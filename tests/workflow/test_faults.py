@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.asking import KEY
 from tests.server import Server
 from tests.workflow.conftest import Workspace
 from tests.workflow.material import (
@@ -46,6 +47,25 @@ def test_a_crash_in_the_middle_costs_the_missing_samples_only(asking: Workspace)
         asking.run()
         assert len(mended.asked) == 1
         assert WORDS[4] in mended.texts[0]
+
+
+@pytest.mark.parametrize("status", [200, 400])
+def test_a_key_that_a_server_escapes_stands_in_no_file_and_no_output(asking: Workspace, status: int) -> None:
+    spelt = KEY.replace("/", "\\/").replace("+", "\\u002b").replace("sk", "\\u0073k")
+    bodies = {
+        200: '{"choices": [{"message": {"content": "it is %s"}, "finish_reason": "%s"}]}',
+        400: '{"error": {"message": "it is %s", "code": "%s"}}',
+    }
+    content = (bodies[status] % (spelt, spelt)).encode()
+    with Server({"do": "raw", "status": status, "content": content}) as server:
+        asking.config["models"]["served"] = server_model(server.url) | {"partial": "allow"}
+        asking.config["models"]["served"]["exec"]["key_env"] = "SERVED_KEY"
+        asking.more_environment = {"SERVED_KEY": KEY}
+        output = asking.run().output
+    written = [path.read_bytes().decode("utf-8", "replace") for path in asking.folder.rglob("*") if path.is_file()]
+    assert any("it is [key]" in text for text in written)
+    for text in [output, *written]:
+        assert KEY not in text.replace("\\/", "/").replace("\\u002b", "+").replace("\\u0073", "s")
 
 
 def test_a_limited_run_is_continued_by_the_full_one(asking: Workspace) -> None:

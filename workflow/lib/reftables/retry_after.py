@@ -13,6 +13,6 @@ def retry_after_s(value: str | None, *, now: float) -> float | None:
     except ValueError:
         try:
             seconds = parsedate_to_datetime(value).timestamp() - now
-        except ValueError:
+        except (ValueError, OverflowError):  # a year or an offset that no clock has
             return None
     return max(0.0, seconds) if math.isfinite(seconds) else None

@@ -12,13 +12,15 @@ from typing import Any
 from reftables.errors import ConfigError
 from reftables.models import service
 from reftables.models.checks import check_decoding
-from reftables.models.http import Api, NoAnswerError, answer_all
+from reftables.models.faults import NoAnswerError
+from reftables.models.http import Api, answer_all
 from reftables.models.job import Job
 from reftables.models.payload import (
     Image,
     accepted_models,
     check_model,
     clean_text,
+    finish_reason,
     merge_extra,
     read_image,
     read_model,
@@ -123,12 +125,13 @@ def _read_reply(request: Request, reply: dict[str, Any], job: Job) -> Prediction
     """The first candidate; without one, why the prompt was blocked. Raises a NoAnswerError where there is neither."""
     check_model(_model_name(reply.get("modelVersion")), job)
     tokens_in, tokens_out = _tokens(reply.get("usageMetadata"))
+    reason: str | None
     try:
         candidates = reply.get("candidates") or []
         if not candidates:
-            reason, text, status = reply["promptFeedback"]["blockReason"], "", Status.REFUSED
+            reason, text, status = clean_text(reply["promptFeedback"]["blockReason"]), "", Status.REFUSED
         else:
-            reason, text = candidates[0].get("finishReason"), _text(candidates[0])
+            reason, text = finish_reason(candidates[0].get("finishReason")), _text(candidates[0])
             status = _status(text, reason)
     except (KeyError, IndexError, TypeError, AttributeError) as missing:
         raise NoAnswerError("no answer in the reply", str(list(reply)), again=True) from missing
@@ -148,8 +151,8 @@ def _model_name(version: object) -> object:
 
 def _text(candidate: Mapping[str, Any]) -> str:
     """The text parts one after the other, without the model's thoughts; a cut answer may have no part at all."""
-    parts = candidate.get("content", {}).get("parts", [])
-    return "".join(part.get("text", "") for part in parts if not part.get("thought"))
+    parts = (candidate.get("content") or {}).get("parts") or []
+    return "".join(part.get("text") or "" for part in parts if not part.get("thought"))
 
 
 def _status(text: str, reason: str | None) -> Status:

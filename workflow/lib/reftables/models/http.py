@@ -1,9 +1,8 @@
 """Asking an HTTP server many questions: bounded threads, pacing, retries, and its faults told apart.
 
 A request ends as an answer, as a refusal, or, once its retries are used up, as `Status.ERROR` while the
-others go on. What every further request would meet as well ends the run: a wrong key, no credit, a wrong
-address or model, a wait beyond `LONGEST_WAIT_S`, or `HOPELESS` failures in a row. No answer is lost by that:
-those given are yielded first.
+others go on. What every further request would meet as well ends the run (`faults`), and so do `HOPELESS`
+failures in a row. No answer is lost by that: those given are yielded first.
 
 | what comes back | tries | outcome |
 |---|---|---|
@@ -12,51 +11,39 @@ those given are yielded first.
 | an error that names a content filter | 1 | refused |
 | 401, 403, `API_KEY_INVALID`; 402, `insufficient_quota`; 404, a redirect; another model's answer | 1 | ConfigError |
 
-The key is read from the environment, travels in one header and is cut out of everything that comes back.
+The key is read from the environment and travels in one header. It is cut out of every string that comes back,
+and out of what leaves here: answers, errors, the log.
 """
 
-import json
 import logging
 import math
 import random
-import re
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from reftables.errors import ConfigError, DataError
+from reftables.errors import ConfigError, DataError, ReftablesError
 from reftables.files import dump_json
+from reftables.models.faults import NoAnswerError, error_object, fault_of
 from reftables.models.job import Job
+from reftables.models.payload import clean_text, parse_json
 from reftables.models.service import Service
-from reftables.retry_after import retry_after_s
 from reftables.rows import Prediction, Request, Status
 
 if TYPE_CHECKING:
     import requests
 
-RETRIED = frozenset({408, 409, 429})  # and every 5xx
 HOPELESS = 20  # failures in a row after which nothing more is sent
 LONGEST_BACKOFF_S = 60.0
 MOST_BYTES = 16 * 1024 * 1024  # of a reply, unpacked: answers have kilobytes
-LONGEST_WAIT_S = 600.0  # a server that asks for more (a used-up daily quota) is not waited for
-_LONGEST_DETAIL = 300
+_CHUNK = 64 * 1024
 
 _log = logging.getLogger(__name__)
-
-
-class NoAnswerError(Exception):
-    """Why a request got no answer; `again` where another try may help, `wait_s` the wait the server asked for."""
-
-    def __init__(self, reason: str, detail: str = "", *, again: bool, wait_s: float | None = None) -> None:
-        super().__init__(f"{reason}: {detail}" if detail else reason)
-        self.reason = reason
-        self.again = again
-        self.wait_s = wait_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,53 +56,6 @@ class Api:
     refusal: Callable[[dict[str, Any]], str | None] = lambda error: None  # of an error: the filter it names
     key_header: str = "Authorization"
     key_prefix: str = "Bearer "
-
-
-def _error_object(text: str) -> dict[str, Any]:
-    """The error in the body of an error reply, under `error` or bare; empty where it is none."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    if isinstance(value, list) and value:  # Google's API wraps some errors in a list
-        value = value[0]
-    error = value.get("error", value) if isinstance(value, dict) else value
-    return error if isinstance(error, dict) else {"message": error}
-
-
-def _details(error: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The typed details (google.rpc) that Google's errors carry."""
-    details = error.get("details")
-    return [detail for detail in details if isinstance(detail, dict)] if isinstance(details, list) else []
-
-
-def _retry_info_s(error: Mapping[str, Any]) -> float | None:
-    """The wait of a RetryInfo (`"retryDelay": "46s"`), which Gemini sends instead of a Retry-After header."""
-    for detail in _details(error):
-        if match := re.fullmatch(r"(\d+(?:\.\d+)?)s", str(detail.get("retryDelay"))):
-            return float(match[1])
-    return None
-
-
-class _Cause(NamedTuple):
-    key: str
-    advice: str
-
-
-_WRONG_KEY = _Cause("exec.key_env", "Check that the key is right for this server and model.")
-_NO_CREDIT = _Cause("exec.key_env", "The account of this key has no credit left.")
-_WRONG_PLACE = _Cause("exec.url", "Check it, and identity.model.")
-
-
-def _common_cause(status: int, error: Mapping[str, Any]) -> _Cause | None:
-    """What every further request would fail by; None where the error may be of this request only."""
-    if status in {401, 403} or "API_KEY_INVALID" in {detail.get("reason") for detail in _details(error)}:
-        return _WRONG_KEY
-    if status == 402 or error.get("code") == "insufficient_quota":
-        return _NO_CREDIT
-    if status == 404 or 300 <= status < 400:
-        return _WRONG_PLACE
-    return None
 
 
 class Pacer:
@@ -152,8 +92,20 @@ class _Client:
         self._session = _session(api, service)
 
     def ask(self, request: Request) -> Prediction | None:
-        """The answer; None where the run was stopped meanwhile. Raises the last NoAnswerError after all retries."""
-        payload = dump_json(self._api.body(request)).encode("utf-8")
+        """The answer; None where the run was stopped meanwhile. Raises the last NoAnswerError after all retries.
+
+        The key stands neither in what this returns nor in what it raises.
+        """
+        try:
+            payload = dump_json(self._api.body(request)).encode("utf-8")
+            prediction = self._ask(request, payload)
+        except (NoAnswerError, ReftablesError) as error:
+            error.args = (self._service.redact(str(error)),)
+            raise
+        # Every string of the reply is clean by now, but an answer may be joined from several.
+        return None if prediction is None else _each_text(prediction, self._service.redact_answer)
+
+    def _ask(self, request: Request, payload: bytes) -> Prediction | None:
         tries = 0
         while True:
             self._pacer.wait(self._stop)
@@ -171,34 +123,34 @@ class _Client:
 
     def _delay_s(self, error: NoAnswerError, tries: int) -> float:
         """Exponential back-off, half of it random; never less than the server asked for."""
-        longest_s = min(LONGEST_BACKOFF_S, self._service.backoff * 2.0 ** (tries - 1))
+        longest_s = min(LONGEST_BACKOFF_S, self._service.backoff * 2.0 ** min(tries - 1, 100))
         backoff_s = longest_s * random.uniform(0.5, 1)
         if error.wait_s is None:
             return backoff_s
         self._pacer.pause(error.wait_s)
         if error.wait_s >= 10:
-            _log.warning("%s: %s; waiting %.0f s, as the server asks", self._service.model, error, error.wait_s)
+            why = self._service.redact(str(error))
+            _log.warning("%s: %s; waiting %.0f s, as the server asks", self._service.model, why, error.wait_s)
         return error.wait_s + backoff_s
 
     def _try(self, request: Request, payload: bytes) -> Prediction:
         response, content = self._post(payload)
-        text = content.decode("utf-8", "replace")
+        text = content.decode("utf-8-sig", "replace")
         if not 200 <= response.status_code < 300:
-            return self._read_error(request, response, self._service.redact(text))
-        # A key of a few letters may well be part of an answer; it guards nothing.
-        if self._service.key and len(self._service.key) >= 8:
-            text = self._service.redact(text)
+            return self._read_error(request, response, text)
         try:
-            reply = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise NoAnswerError("not JSON", _one_line(text), again=True) from error
+            reply = parse_json(text, lambda string: self._service.redact_answer(clean_text(string)))
+        except ValueError as error:
+            raise NoAnswerError("not JSON", self._service.redact(text), again=True) from error
         if not isinstance(reply, dict):
-            raise NoAnswerError("no JSON object", _one_line(text), again=True)
+            raise NoAnswerError("no JSON object", self._service.redact(text), again=True)
         return self._api.read(request, reply)
 
     def _post(self, payload: bytes) -> tuple["requests.Response", bytes]:
         """The reply and its content."""
         import requests
+        from requests.exceptions import InvalidSchema, InvalidURL
+        from urllib3.exceptions import HTTPError, LocationValueError, ReadTimeoutError
 
         service = self._service
         try:
@@ -210,35 +162,41 @@ class _Client:
                 allow_redirects=False,
                 stream=True,
             ) as response:
-                return response, _content(response)
-        except requests.Timeout as error:
-            raise NoAnswerError("time-out", _one_line(service.redact(str(error))), again=True) from error
-        except (
-            requests.ConnectionError,
-            requests.exceptions.ChunkedEncodingError,
-            requests.exceptions.ContentDecodingError,
-        ) as error:
-            raise NoAnswerError("connection failed", _one_line(service.redact(str(error))), again=True) from error
+                return response, _content(response, service.read_timeout)
+        except (requests.Timeout, ReadTimeoutError) as error:
+            raise NoAnswerError("time-out", service.redact(str(error)), again=True) from error
+        except (InvalidURL, InvalidSchema, LocationValueError) as error:
+            raise ConfigError(
+                f"models.{service.model}.exec.url: {self._url} cannot be asked: {error}. Check it, and the proxies "
+                "that the environment names."
+            ) from error
+        except (requests.RequestException, HTTPError) as error:
+            raise NoAnswerError("connection failed", service.redact(str(error)), again=True) from error
 
     def _read_error(self, request: Request, response: "requests.Response", text: str) -> Prediction:
         """A refusal that came as an error; raises for everything else."""
-        status, model = response.status_code, self._service.model
-        error = _error_object(text)
+        service, headers = self._service, response.headers
+        error = error_object(text, lambda string: service.redact(clean_text(string)))
         if why := self._api.refusal(error):
             return Prediction(id=request.id, status=Status.REFUSED, finish_reason=why)
-        moved_to = self._service.redact(response.headers.get("Location", ""))
-        detail = _one_line(str(error.get("message") or error.get("detail") or moved_to or text))
-        answered = f"{self._url} answered {status}" + (f" ({detail})" if detail else "")
-        if cause := _common_cause(status, error):
-            raise ConfigError(f"models.{model}.{cause.key}: {answered}. {cause.advice}")
-        wait_s = retry_after_s(response.headers.get("Retry-After"), now=time.time())
-        wait_s = _retry_info_s(error) if wait_s is None else wait_s
-        if wait_s is not None and wait_s > LONGEST_WAIT_S:
-            raise DataError(
-                f"models.{model}: {answered} and asks to wait {wait_s:,.0f} s. "
-                "Run again then: what is answered is kept."
-            )
-        raise NoAnswerError(f"HTTP {status}", detail, again=status in RETRIED or status >= 500, wait_s=wait_s)
+        raise fault_of(
+            service.model,
+            self._url,
+            response.status_code,
+            error,
+            otherwise=service.redact(headers.get("Location") or text),
+            retry_after=headers.get("Retry-After"),
+        )
+
+
+def _each_text(prediction: Prediction, clean: Callable[[str], str]) -> Prediction:
+    """`prediction` with its texts passed through `clean`."""
+    text, reason = prediction.text, prediction.finish_reason
+    return replace(
+        prediction,
+        text=None if text is None else clean(text),
+        finish_reason=None if reason is None else clean(reason),
+    )
 
 
 def _session(api: Api, service: Service) -> "requests.Session":
@@ -249,26 +207,32 @@ def _session(api: Api, service: Service) -> "requests.Session":
             prepared.headers[api.key_header] = api.key_prefix + service.key
         return prepared
 
-    session = requests.Session()
+    class Session(requests.Session):
+        def get_redirect_target(self, resp: requests.Response) -> None:
+            """None: requests would parse a Location that it does not follow, and fail at an odd one."""
+
+    session = Session()
     session.auth = sign  # also keeps requests from sending a password of ~/.netrc
     session.headers["Content-Type"] = "application/json"
     session.headers["User-Agent"] = "reftables"
     return session
 
 
-def _content(response: "requests.Response") -> bytes:
-    """What a reply holds; a server that sends without end, or packs gigabytes into kilobytes, is cut off."""
+def _content(response: "requests.Response", longest_s: float) -> bytes:
+    """What a reply holds; a server that sends without end, or packs gigabytes into kilobytes, is cut off.
+
+    So is one that drips: `longest_s`, from here on, is for all of it, while the socket's time-out begins anew with
+    every byte.
+    """
+    deadline = time.monotonic() + longest_s
     content = bytearray()
-    for chunk in response.iter_content(64 * 1024):
+    while chunk := response.raw.read1(_CHUNK, decode_content=True):
         content += chunk
         if len(content) > MOST_BYTES:
             raise NoAnswerError("reply too large", f"more than {MOST_BYTES:,} bytes", again=False)
+        if time.monotonic() > deadline:
+            raise NoAnswerError("time-out", f"only {len(content):,} bytes within {longest_s:g} s", again=True)
     return bytes(content)
-
-
-def _one_line(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _LONGEST_DETAIL else f"{line[:_LONGEST_DETAIL]}..."
 
 
 def answer_all(requests: Sequence[Request], job: Job, api: Api, service: Service) -> Iterator[Prediction]:
@@ -342,9 +306,9 @@ class _Run:
         self.done.put(prediction)
 
     def _fail(self, request: Request, error: NoAnswerError) -> None:
-        why = self._service.redact(str(error))
-        _log.warning("%s: request %d got no answer: %s", self._service.model, request.id, why)
-        self.done.put(Prediction(id=request.id, status=Status.ERROR, finish_reason=error.reason))
+        _log.warning("%s: request %d got no answer: %s", self._service.model, request.id, error)
+        reason = self._service.redact(clean_text(error.reason))
+        self.done.put(Prediction(id=request.id, status=Status.ERROR, finish_reason=reason))
         with self._lock:
             # A server that answers others and turns this one down for good is up.
             self._failed_in_a_row = self._failed_in_a_row + 1 if error.again or not self._answered else 0
@@ -353,7 +317,7 @@ class _Run:
             self._end(
                 DataError(
                     f"models.{self._service.model}: the last {HOPELESS} requests to {self._service.url} all failed, "
-                    f"the last one with {why}. Mend that and run again: what is answered is kept."
+                    f"the last one with {error}. Mend that and run again: what is answered is kept."
                 )
             )
 

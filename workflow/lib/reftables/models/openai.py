@@ -9,17 +9,21 @@ models that refuse the parameter need. `extra` reaches the body as it stands (`m
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 from reftables.errors import ConfigError, DataError
 from reftables.models import service
 from reftables.models.checks import check_decoding, check_text
-from reftables.models.http import Api, NoAnswerError, answer_all
+from reftables.models.faults import NoAnswerError
+from reftables.models.http import Api, answer_all
 from reftables.models.job import Job
 from reftables.models.payload import (
+    SENT_FORMATS,
     accepted_models,
     check_model,
     clean_text,
+    finish_reason,
     merge_extra,
     read_image,
     read_model,
@@ -86,10 +90,19 @@ def predict(requests: Sequence[Request], job: Job) -> Iterator[Prediction]:
     resize = _read_resize(job)
     if not requests:
         return iter(())
+
+    @cache
+    def size_seen(image: str) -> tuple[int, int] | None:
+        return None if resize is None else _seen_size(image, resize)
+
+    def body(request: Request) -> dict[str, Any]:
+        size_seen(request.image)  # fails before the request is sent, not when its answer is paid for
+        return _body(job, request.text, read_image(request.image).data_url)
+
     api = Api(
         path="/chat/completions",
-        body=lambda request: _body(job, request.text, read_image(request.image).data_url),
-        read=lambda request, reply: _read_reply(request, reply, job, resize),
+        body=body,
+        read=lambda request, reply: _read_reply(request, reply, job, size_seen(request.image)),
         refusal=_refusal,
     )
     return answer_all(requests, job, api, service.read_service(job))
@@ -113,18 +126,18 @@ def _body(job: Job, text: str, image_url: str) -> dict[str, Any]:
     return merge_extra(body, identity.get("extra", {}), key=f"models.{job.model}.identity.extra")
 
 
-def _read_reply(request: Request, reply: dict[str, Any], job: Job, resize: "Resize | None") -> Prediction:
+def _read_reply(request: Request, reply: dict[str, Any], job: Job, image_size: tuple[int, int] | None) -> Prediction:
     """The first choice of a `chat.completion` object; raises a NoAnswerError where there is none."""
     error = reply.get("error")
     if isinstance(error, dict) and (why := _refusal(error)):
         return Prediction(id=request.id, status=Status.REFUSED, finish_reason=why)
     try:
         choice = reply["choices"][0]
-        message, reason = choice["message"], choice.get("finish_reason")
+        message, reason = choice["message"], finish_reason(choice.get("finish_reason"))
         text, refusal = _text(message.get("content")), _text(message.get("refusal"))
     except (KeyError, IndexError, TypeError, AttributeError) as missing:
         raise NoAnswerError("no answer in the reply", str(error or list(reply)), again=True) from missing
-    if not isinstance(reason, str | None) or reason in _ABORTED:
+    if reason in _ABORTED:
         raise NoAnswerError(f"finish reason {reason}", str(error or ""), again=True)
     check_model(reply.get("model"), job)
     usage = reply.get("usage")
@@ -133,7 +146,7 @@ def _read_reply(request: Request, reply: dict[str, Any], job: Job, resize: "Resi
         id=request.id,
         status=_status(text, reason, refusal),
         text=clean_text(text or refusal),
-        image_size=None if resize is None else _seen_size(request.image, resize),
+        image_size=image_size,
         finish_reason=reason,
         tokens_in=token_count(usage.get("prompt_tokens")),
         tokens_out=token_count(usage.get("completion_tokens")),
@@ -221,7 +234,7 @@ def _seen_size(path: str, rule: Resize) -> tuple[int, int]:
     from PIL import Image
 
     try:
-        with Image.open(path) as image:
+        with Image.open(path, formats=SENT_FORMATS) as image:
             return seen_size(*image.size, rule)
     except (OSError, ValueError, Image.DecompressionBombError) as error:
         raise DataError(f"{path}: its size cannot be told: {error}") from error

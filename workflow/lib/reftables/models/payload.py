@@ -1,14 +1,17 @@
 """What the server backends share: images and options that go into a request, and what a reply must hold."""
 
 import base64
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from reftables.errors import ConfigError, DataError
 from reftables.models.checks import read_name
 from reftables.models.job import Job
+
+SENT_FORMATS = ("GIF", "JPEG", "PNG", "WEBP")  # those that the servers read, as Pillow calls them
 
 
 class Image(NamedTuple):
@@ -92,9 +95,35 @@ def check_model(replied: object, job: Job) -> None:
     )
 
 
+def parse_json(text: str, clean: Callable[[str], str]) -> Any:
+    """The value of a JSON text, every string of it passed through `clean`; ValueError where it is none.
+
+    Half a million brackets, which exhaust the recursion, are no JSON either.
+    """
+    try:
+        return _cleaned(json.loads(text), clean)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def _cleaned(value: Any, clean: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, list):
+        return [_cleaned(item, clean) for item in value]
+    if isinstance(value, dict):
+        return {clean(name): _cleaned(item, clean) for name, item in value.items()}
+    return value
+
+
 def clean_text(text: str) -> str:
     """`text` without halves of surrogate pairs, which JSON can carry and UTF-8 cannot."""
     return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def finish_reason(value: object) -> str | None:
+    """Why a model stopped, by its reply; None where that says it in no words."""
+    return clean_text(value) if isinstance(value, str) else None
 
 
 def token_count(value: object) -> int | None:

@@ -14,7 +14,8 @@ from typing import Any
 from reftables.errors import ConfigError, DataError
 from reftables.models import service
 from reftables.models.checks import check_text, read_name
-from reftables.models.http import Api, NoAnswerError, answer_all
+from reftables.models.faults import NoAnswerError
+from reftables.models.http import Api, answer_all
 from reftables.models.job import Job
 from reftables.models.payload import clean_text, read_image, read_model
 from reftables.paths import fill

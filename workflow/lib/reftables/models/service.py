@@ -21,7 +21,9 @@ EXECUTION = frozenset(
         "requests_per_minute",  # of all threads together, retries included; absent: as fast as it goes
         "retries",  # further tries of a request
         "connect_timeout",  # seconds
-        "read_timeout",  # seconds without a byte; servers send none before the answer is complete
+        # Seconds without a byte, and again for the whole content once it begins: servers send the first byte
+        # when the answer is complete, and one that drips could go on for ever.
+        "read_timeout",
         "backoff",  # seconds before the first retry, doubled with each one
     }
 )
@@ -44,6 +46,13 @@ class Service:
     def redact(self, text: str) -> str:
         """`text` without the key, however JSON or a URL may have escaped it."""
         return _written(self.key).sub("[key]", text) if self.key else text
+
+    def redact_answer(self, text: str) -> str:
+        """The same for what is no error: a key of a few letters may be part of an answer, and guards nothing."""
+        return self.redact(text) if self.key and len(self.key) >= _SECRET else text
+
+
+_SECRET = 8  # letters
 
 
 @cache
