@@ -314,6 +314,35 @@ def test_predictions_hold_the_size_seen_where_the_server_resizes(server: Server,
     assert [p.image_size for p in predictions] == [(504, 364)]
 
 
+@pytest.fixture(params=["strip", "half", "gone", "TIFF"])
+def unsendable(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """An image that cannot be sent, or whose size after resizing cannot be told."""
+    path = tmp_path / f"{request.param}.jpg"
+    contents = {
+        "strip": image_bytes("JPEG", (3000, 10)),
+        "half": b"\xff\xd8\xff\xe0half",
+        "gone": None,
+        "TIFF": image_bytes("TIFF"),
+    }
+    if contents[request.param] is not None:
+        path.write_bytes(contents[request.param])
+    return path
+
+
+def test_an_image_that_cannot_be_sent_stops_no_other_and_costs_nothing(server: Server, image: Path, unsendable: Path):
+    job = make_job(
+        f"{server.url}/v1",
+        {"model": "m", "resize": "qwen2.5-vl"},
+        coordinates=Coordinates.RESIZED_PIXELS,
+        max_in_flight=1,
+    )
+    requests = [Request(0, str(image), "a"), Request(1, str(unsendable), "b"), Request(2, str(image), "c")]
+    predictions = sorted(openai.predict(requests, job), key=lambda p: p.id)
+    assert [p.status for p in predictions] == [Status.OK, Status.ERROR, Status.OK]
+    assert str(predictions[1].finish_reason).startswith(f"{unsendable}: ")
+    assert server.texts == ["a", "c"]
+
+
 @pytest.mark.parametrize(
     ("identity", "message"),
     [

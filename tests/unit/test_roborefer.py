@@ -133,3 +133,18 @@ def test_the_folder_of_depth_images_does_not_decide(image: Path, depth: Path, tm
 def test_a_wrong_setting_is_found_before_anything_runs(identity: dict[str, Any], message: str):
     with pytest.raises(ConfigError, match=message):
         roborefer.check(make_job("http://a", {"model": "RoboRefer-2B-SFT"} | identity))
+
+
+def test_a_missing_depth_image_stops_no_other_request(image: Path, depth: Path):
+    folder = depth.parent
+    other = image.with_name("1.jpg")
+    other.write_bytes(image.read_bytes())
+    with Server() as server:
+        job = make_job(server.url, {"model": "m", "depth": True, "depth_images": str(folder)})
+        requests = [Request(0, str(other), "a"), Request(1, str(image), "b")]
+        keys = [roborefer.decides(request, job, "digest") for request in requests]
+        predictions = list(roborefer.predict(requests, job))
+    assert keys[0] != keys[1]
+    assert [p.status for p in predictions] == [Status.ERROR, Status.OK]
+    assert predictions[0].finish_reason == f"{folder}/1.png: this image cannot be read (No such file or directory)."
+    assert server.texts == ["b"]

@@ -141,6 +141,13 @@ def test_an_answer_with_half_a_surrogate_pair_is_kept_without_it(tmp_path: Path)
     assert kept == replace(odd, text="a?b", finish_reason="?")
 
 
+def test_what_failed_most_is_named_first_and_the_rest_is_counted() -> None:
+    reasons = ["a.tif: no image", "b.tif: no image", "c.tif: no image", "HTTP 400", "HTTP 400", None, None, None]
+    predictions = [Prediction(id=i, status=Status.ERROR, finish_reason=reason) for i, reason in enumerate(reasons)]
+    with pytest.raises(DataError, match=r"8 of 8 .* \(no reason given, HTTP 400, a\.tif: no image and 2 more\), ids 0"):
+        refuse_errors(predictions, JOB, stored=True)
+
+
 def test_a_second_job_waits_for_the_lock_and_then_answers_from_the_store(tmp_path: Path) -> None:
     started, second = threading.Event(), Backend()
 

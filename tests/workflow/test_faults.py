@@ -49,6 +49,23 @@ def test_a_crash_in_the_middle_costs_the_missing_samples_only(asking: Workspace)
         assert WORDS[4] in mended.texts[0]
 
 
+def test_an_image_that_cannot_be_sent_costs_its_own_samples_only(asking: Workspace) -> None:
+    name = "COCO_train2014_000000000000.jpg"
+    image = asking.folder / "data/images/train2014" / name
+    whole = image.read_bytes()
+    image.write_bytes(b"II*\0 a TIFF")
+    with Server() as server:
+        asking.config["models"]["served"] = server_model(server.url)
+        failed = asking.run(check=False)
+        asked = len(server.asked)
+        assert failed.status == 1
+        assert f"{name}: neither JPEG, PNG, WebP nor GIF" in failed.output
+        assert 0 < asked < len(WORDS)
+        image.write_bytes(whole)
+        asking.run("--forcerun", "manifest")
+        assert len(server.asked) == len(WORDS)
+
+
 @pytest.mark.parametrize("status", [200, 400])
 def test_a_key_that_a_server_escapes_stands_in_no_file_and_no_output(asking: Workspace, status: int) -> None:
     spelt = KEY.replace("/", "\\/").replace("+", "\\u002b").replace("sk", "\\u0073k")

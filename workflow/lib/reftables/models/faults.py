@@ -29,6 +29,13 @@ class NoAnswerError(Exception):
         self.wait_s = wait_s
 
 
+class UnsendableError(NoAnswerError):
+    """Why a request could not even be sent: the fault is its own image's, and says nothing about the server."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(one_line(why), again=False)
+
+
 class _Cause(NamedTuple):
     key: str
     advice: str

@@ -1,8 +1,8 @@
 """Asking an HTTP server many questions: bounded threads, pacing, retries, and its faults told apart.
 
 A request ends as an answer, as a refusal, or, once its retries are used up, as `Status.ERROR` while the
-others go on. What every further request would meet as well ends the run (`faults`), and so do `HOPELESS`
-failures in a row. No answer is lost by that: those given are yielded first.
+others go on; so does one whose image cannot be sent. What every further request would meet as well ends the
+run (`faults`), and so do `HOPELESS` failures in a row. No answer is lost by that: those given are yielded first.
 
 | what comes back | tries | outcome |
 |---|---|---|
@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from reftables.errors import ConfigError, DataError, ReftablesError
 from reftables.files import dump_json
-from reftables.models.faults import NoAnswerError, error_object, fault_of
+from reftables.models.faults import NoAnswerError, UnsendableError, error_object, fault_of
 from reftables.models.job import Job
 from reftables.models.payload import clean_text, parse_json
 from reftables.models.service import Service
@@ -48,7 +48,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Api:
-    """What a backend knows of its server. `read` raises a NoAnswerError where a reply holds no answer."""
+    """What a backend knows of its server.
+
+    `body` raises a DataError where a request cannot be sent, `read` a NoAnswerError where a reply holds no answer.
+    What `read` needs of the request's image must be there before anything is sent: an answer is paid for.
+    """
 
     path: str
     body: Callable[[Request], dict[str, Any]]
@@ -97,13 +101,19 @@ class _Client:
         The key stands neither in what this returns nor in what it raises.
         """
         try:
-            payload = dump_json(self._api.body(request)).encode("utf-8")
-            prediction = self._ask(request, payload)
+            prediction = self._ask(request, self._payload(request))
         except (NoAnswerError, ReftablesError) as error:
             error.args = (self._service.redact(str(error)),)
             raise
         # Every string of the reply is clean by now, but an answer may be joined from several.
         return None if prediction is None else _each_text(prediction, self._service.redact_answer)
+
+    def _payload(self, request: Request) -> bytes:
+        try:
+            body = self._api.body(request)
+        except DataError as error:
+            raise UnsendableError(str(error)) from error
+        return dump_json(body).encode("utf-8")
 
     def _ask(self, request: Request, payload: bytes) -> Prediction | None:
         tries = 0
@@ -309,6 +319,8 @@ class _Run:
         _log.warning("%s: request %d got no answer: %s", self._service.model, request.id, error)
         reason = self._service.redact(clean_text(error.reason))
         self.done.put(Prediction(id=request.id, status=Status.ERROR, finish_reason=reason))
+        if isinstance(error, UnsendableError):
+            return
         with self._lock:
             # A server that answers others and turns this one down for good is up.
             self._failed_in_a_row = self._failed_in_a_row + 1 if error.again or not self._answered else 0

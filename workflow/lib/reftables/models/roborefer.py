@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from reftables.errors import ConfigError, DataError
+from reftables.errors import ConfigError
 from reftables.models import service
 from reftables.models.checks import check_text, read_name
 from reftables.models.faults import NoAnswerError
@@ -45,7 +45,7 @@ def answer_files(identity: Mapping[str, Any], *, model: str, benchmark: str, spl
 def decides(request: Request, job: Job, image_digest: str) -> dict[str, Any]:
     """The request as it is sent, both images by their digests, and what the server was declared to run."""
     depth = _depth_path(request, job)
-    digest = None if depth is None else hashlib.sha256(_read_bytes(depth)).hexdigest()
+    digest = None if depth is None else _digest(depth)
     return {
         "model": read_model(job),
         "revision": job.identity.get("revision"),
@@ -107,11 +107,12 @@ def _depth_path(request: Request, job: Job) -> str | None:
     return str(Path(folder) / f"{Path(request.image).stem}.png")
 
 
-def _read_bytes(path: str) -> bytes:
+def _digest(path: str) -> str:
+    """sha256 of a depth image; one that cannot be read fails when it is sent, and stops no other request here."""
     try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise DataError(f"{path}: this depth image cannot be read ({error.strerror}).") from error
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError:
+        return "unreadable"
 
 
 def _read_reply(request: Request, reply: dict[str, Any]) -> Prediction:

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -116,15 +117,19 @@ def _answer(request_id: int, key: str, store: "Store", failed: Mapping[str, Pred
     return Prediction(id=request_id, status=Status.ERROR, finish_reason=reason)
 
 
+def _reason(prediction: Prediction) -> str:
+    return prediction.finish_reason or "no reason given"
+
+
 def refuse_errors(predictions: Sequence[Prediction], job: Job, *, stored: bool) -> None:
     """Fail when requests failed, unless the config allows gaps; what was answered is in the store by now."""
     failed = [prediction for prediction in predictions if prediction.status is Status.ERROR]
     if failed and not job.partial:
-        reasons = preview(sorted({p.finish_reason for p in failed if p.finish_reason}), most=3)
+        reasons = preview([reason for reason, _ in Counter(map(_reason, failed)).most_common()], most=3)
         remedy = "Run again: only these are asked again. Or set" if stored else "Mend the answers, or set"
         raise DataError(
             f"{job.model} on {job.benchmark}/{job.split}: {len(failed):,} of {len(predictions):,} requests failed "
-            f"({reasons or 'no reason given'}), ids {preview(p.id for p in failed)}. {remedy} "
+            f"({reasons}), ids {preview(p.id for p in failed)}. {remedy} "
             f"models.{job.model}.partial: allow to count them as wrong."
         )
 
