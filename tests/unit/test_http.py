@@ -11,7 +11,8 @@ import pytest
 
 from reftables.errors import ConfigError, DataError
 from reftables.models.faults import NoAnswerError
-from reftables.models.http import HOPELESS, MOST_BYTES, Api, Pacer, answer_all
+from reftables.models.hope import HOPELESS
+from reftables.models.http import MOST_BYTES, Api, Pacer, answer_all
 from reftables.models.service import read_service
 from reftables.retry_after import retry_after_s
 from reftables.rows import Prediction, Request, Status

@@ -141,6 +141,20 @@ def test_an_answer_with_half_a_surrogate_pair_is_kept_without_it(tmp_path: Path)
     assert kept == replace(odd, text="a?b", finish_reason="?")
 
 
+def test_a_backend_is_told_whether_the_store_holds_answers_of_its_job(tmp_path: Path) -> None:
+    told: list[bool] = []
+
+    class Told(Backend):
+        def predict(self, requests: Sequence[Request], job: Job) -> Iterator[Prediction]:
+            told.append(job.answered)
+            return super().predict(requests, job)
+
+    predict(Told(fails_on=[1]), tmp_path)
+    predict(Told(fails_on=[1]), tmp_path)
+    predict(Told(fails_on=[3]), tmp_path, [Request(3, "b.jpg", "another")])
+    assert told == [False, True, False]
+
+
 def test_what_failed_most_is_named_first_and_the_rest_is_counted() -> None:
     reasons = ["a.tif: no image", "b.tif: no image", "c.tif: no image", "HTTP 400", "HTTP 400", None, None, None]
     predictions = [Prediction(id=i, status=Status.ERROR, finish_reason=reason) for i, reason in enumerate(reasons)]

@@ -2,7 +2,7 @@
 
 A request ends as an answer, as a refusal, or, once its retries are used up, as `Status.ERROR` while the
 others go on; so does one whose image cannot be sent. What every further request would meet as well ends the
-run (`faults`), and so do `HOPELESS` failures in a row. No answer is lost by that: those given are yielded first.
+run (`faults`), and so do failures in a row (`hope`). No answer is lost by that: those given are yielded first.
 
 | what comes back | tries | outcome |
 |---|---|---|
@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 from reftables.errors import ConfigError, DataError, ReftablesError
 from reftables.files import dump_json
 from reftables.models.faults import NoAnswerError, UnsendableError, error_object, fault_of
+from reftables.models.hope import Hope
 from reftables.models.job import Job
 from reftables.models.payload import clean_text, parse_json
 from reftables.models.service import Service
@@ -38,7 +39,6 @@ from reftables.rows import Prediction, Request, Status
 if TYPE_CHECKING:
     import requests
 
-HOPELESS = 20  # failures in a row after which nothing more is sent
 LONGEST_BACKOFF_S = 60.0
 MOST_BYTES = 16 * 1024 * 1024  # of a reply, unpacked: answers have kilobytes
 _CHUNK = 64 * 1024
@@ -252,7 +252,7 @@ def answer_all(requests: Sequence[Request], job: Job, api: Api, service: Service
     """
     from tqdm import tqdm
 
-    run = _Run(requests, service)
+    run = _Run(requests, job, service)
     threads = min(service.max_in_flight, len(requests))
     for _ in range(threads):
         client = _Client(api, service, run.pacer, run.stop)
@@ -281,24 +281,19 @@ def answer_all(requests: Sequence[Request], job: Job, api: Api, service: Service
 class _Run:
     """What the threads of one run share. They judge failures themselves: the main thread may be busy storing."""
 
-    def __init__(self, requests: Sequence[Request], service: Service) -> None:
+    def __init__(self, requests: Sequence[Request], job: Job, service: Service) -> None:
         self.done: SimpleQueue[Prediction | None] = SimpleQueue()  # None: one thread has ended
         self.stop = threading.Event()
         self.pacer = Pacer(service.requests_per_minute)
         self.fatal: Exception | None = None
         self._service = service
         self._todo = deque(requests)
+        self._hope = Hope(job, service.max_in_flight)
         self._lock = threading.Lock()
-        self._answered = False
-        self._failed_in_a_row = 0
 
     def work(self, client: _Client) -> None:
         """One thread: take requests until none is left or the run is stopped."""
-        while not self.stop.is_set():
-            try:
-                request = self._todo.popleft()
-            except IndexError:
-                break
+        while not self.stop.is_set() and (request := self._next()):
             try:
                 prediction = client.ask(request)
             except NoAnswerError as error:
@@ -310,28 +305,29 @@ class _Run:
                     self._answer(prediction)
         self.done.put(None)
 
+    def _next(self) -> Request | None:
+        with self._lock:
+            if not self._todo:
+                return None
+            place = self._hope.place(len(self._todo))
+            request = self._todo[place]
+            del self._todo[place]
+            return request
+
     def _answer(self, prediction: Prediction) -> None:
         with self._lock:
-            self._answered, self._failed_in_a_row = True, 0
+            self._hope.answer()
         self.done.put(prediction)
 
     def _fail(self, request: Request, error: NoAnswerError) -> None:
         _log.warning("%s: request %d got no answer: %s", self._service.model, request.id, error)
         reason = self._service.redact(clean_text(error.reason))
         self.done.put(Prediction(id=request.id, status=Status.ERROR, finish_reason=reason))
-        if isinstance(error, UnsendableError):
-            return
         with self._lock:
-            # A server that answers others and turns this one down for good is up.
-            self._failed_in_a_row = self._failed_in_a_row + 1 if error.again or not self._answered else 0
-            hopeless = self._failed_in_a_row >= HOPELESS
-        if hopeless:
-            self._end(
-                DataError(
-                    f"models.{self._service.model}: the last {HOPELESS} requests to {self._service.url} all failed, "
-                    f"the last one with {error}. Mend that and run again: what is answered is kept."
-                )
-            )
+            self._hope.fail(error)
+            verdict = self._hope.given_up(self._service.url, error) if self._hope.lost else None
+        if verdict:
+            self._end(verdict)
 
     def _end(self, error: Exception) -> None:
         self.stop.set()

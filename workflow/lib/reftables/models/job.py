@@ -20,3 +20,4 @@ class Job:
     execution: Mapping[str, Any]  # what cannot: batch size, threads, concurrency
     truth: Sequence[TruthRow] | None = None  # only for backends with READS_TRUTH
     partial: bool = False  # the config allows a gap: missing answers are wrong, not an error
+    answered: bool = False  # the store holds answers to other requests of this job: its server or model has worked

@@ -4,6 +4,7 @@ import argparse
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -99,6 +100,7 @@ def predict_through_store(
                 misses.setdefault(keys[request.id], request)
         print(f"{len(requests):,} requests, {len(misses):,} to ask, the rest from the store", flush=True)
         failed: dict[str, Prediction] = {}
+        job = replace(job, answered=any(key in store for key in keys.values()))
         if misses:  # a model is loaded, a connection opened, on the first miss only
             with gpu_lease(job.execution.get("gpu", 0)):
                 for prediction in backend.predict(list(misses.values()), job):
