@@ -61,7 +61,7 @@ def test_a_palette_in_rgb() -> None:
 def test_nothing_else_opens_pictures(repository: Path) -> None:
     package = repository / "workflow" / "lib" / "reftables"
     opening = {str(p.relative_to(package)) for p in package.rglob("*.py") if "Image.open(" in p.read_text("utf-8")}
-    assert opening - {"models/local.py", "models/openai.py"} == {"pictures.py"}
+    assert opening - {"models/local.py"} == {"pictures.py"}
 
 
 def test_a_picture_cut_short_is_an_error() -> None:

@@ -19,7 +19,6 @@ from reftables.models.faults import NoAnswerError
 from reftables.models.http import Api, answer_all
 from reftables.models.job import Job
 from reftables.models.payload import (
-    SENT_FORMATS,
     accepted_models,
     check_model,
     clean_text,
@@ -29,6 +28,7 @@ from reftables.models.payload import (
     read_model,
     token_count,
 )
+from reftables.pictures import PictureError, picture_size
 from reftables.rows import Coordinates, Prediction, Request, Status, Task
 
 READS_TRUTH = False
@@ -231,10 +231,7 @@ def _read_resize(job: Job) -> Resize | None:
 
 
 def _seen_size(path: str, rule: Resize) -> tuple[int, int]:
-    from PIL import Image
-
     try:
-        with Image.open(path, formats=SENT_FORMATS) as image:
-            return seen_size(*image.size, rule)
-    except (OSError, ValueError, Image.DecompressionBombError) as error:
+        return seen_size(*picture_size(path), rule)
+    except (PictureError, ValueError) as error:
         raise DataError(f"{path}: its size cannot be told: {error}") from error

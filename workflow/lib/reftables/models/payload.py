@@ -11,8 +11,6 @@ from reftables.errors import ConfigError, DataError
 from reftables.models.checks import read_name
 from reftables.models.job import Job
 
-SENT_FORMATS = ("GIF", "JPEG", "PNG", "WEBP")  # those that the servers read, as Pillow calls them
-
 
 class Image(NamedTuple):
     """An image as a server wants it: its bytes as they are stored, in base64."""
