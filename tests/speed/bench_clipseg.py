@@ -56,7 +56,7 @@ def main() -> None:
     start = time.perf_counter()
     alone = one_by_one(model, images, pictures, captions)
     between = time.perf_counter()
-    shared = seen_once(ClipSeg(model, images, Tokens(), None), pictures, captions)
+    shared = seen_once(ClipSeg(model, images, Tokens(), "random"), pictures, captions)
     end = time.perf_counter()
     n, slow, fast = len(alone), between - start, end - between
     print(f"{args.images} images, {args.captions} captions each")
@@ -124,7 +124,7 @@ def report_batch(
 ) -> None:
     """How much faster an image's captions are as one batch, and by how much its logits are off."""
     start = time.perf_counter()
-    sight = ClipSeg(model, images, Tokens(), None).look(picture)
+    sight = ClipSeg(model, images, Tokens(), "random").look(picture)
     texts = [Tokens()(caption)["input_ids"][0] for caption in captions]
     ids = torch.nn.utils.rnn.pad_sequence(texts, batch_first=True, padding_value=END)
     with torch.inference_mode():

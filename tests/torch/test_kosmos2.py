@@ -270,9 +270,9 @@ def test_float32_stays_float32(kosmos2_folder: Path) -> None:
 @pytest.mark.parametrize(
     ("identity", "execution", "message"),
     [
-        pytest.param({}, {"device": "gpu"}, "models.k2.exec.device: torch knows no device 'gpu'", id="unknown"),
-        pytest.param({"device": "cuda"}, {"device": "cpu"}, "cpu is no cuda, which identity.device", id="other kind"),
         pytest.param({}, {"device": "cuda"}, "torch finds no GPU here", id="no GPU"),
+        pytest.param({"device": "cuda"}, {}, "torch finds no GPU here", id="no GPU for the identity"),
+        pytest.param({}, {"device": "mps"}, "torch finds no mps here", id="no Mac"),
     ],
 )
 def test_a_device_that_is_not_there_is_refused(
@@ -283,5 +283,14 @@ def test_a_device_that_is_not_there_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(ConfigError, match=message):
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    with pytest.raises(ConfigError, match=rf"models\.k2\.exec\.device: {message}"):
         local.choose_device(kosmos2_job(kosmos2_folder, execution=execution, **identity))
+
+
+def test_a_gpu_beyond_the_last_is_refused(kosmos2_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert local.choose_device(kosmos2_job(kosmos2_folder, execution={"device": "cuda:1"})) == "cuda:1"
+    with pytest.raises(ConfigError, match=r"exec\.device: there is no cuda:2; the last of the GPUs here is 1"):
+        local.choose_device(kosmos2_job(kosmos2_folder, execution={"device": "cuda:2"}))

@@ -52,8 +52,13 @@ def test_weights_that_cannot_be_had_are_named(commit: str, name: str, revision: 
         local.find_weights(hub_job(revision, name))
 
 
-def test_the_commit_is_that_of_the_hubs_cache_given_as_a_copy(commit: str, tmp_path: Path) -> None:
-    copy = tmp_path / "hub" / f"models--{HUB_NAME.replace('/', '--')}" / "snapshots" / commit
-    shutil.copytree(copy, tmp_path / commit)
-    job = kosmos2_job(Path(HUB_NAME), revision="main", execution={"weights_folder": str(tmp_path / commit)})
-    assert local.find_weights(job) == (tmp_path / commit, commit)
+def test_every_prediction_of_a_copy_names_what_is_in_it(
+    commit: str, kosmos2_folder: Path, images: list[str], tmp_path: Path
+) -> None:
+    request = Request(0, images[0], "<grounding><phrase>mug</phrase>")
+    other = shutil.copytree(kosmos2_folder, tmp_path / "other")
+    (other / "README.md").write_text("not quite what the hub has", encoding="utf-8")
+    snapshot = tmp_path / "hub" / f"models--{HUB_NAME.replace('/', '--')}" / "snapshots" / commit
+    for folder, version in ((snapshot, commit), (other, local.folder_digest(other))):
+        job = kosmos2_job(Path(HUB_NAME), revision=commit, execution={"weights_folder": str(folder)})
+        assert [prediction.weights for prediction in kosmos2.predict([request], job)] == [version]

@@ -64,6 +64,18 @@ def test_half_precision_without_its_device_is_refused_with_the_config():
         clipseg.check(make_job(HUB | {"dtype": "float16"}))
 
 
+@pytest.mark.parametrize(
+    ("execution", "message"),
+    [
+        pytest.param({"device": "meta"}, "device: 'meta' is none; choose cpu, cuda", id="device"),
+        pytest.param({"weights_folder": 5}, "weights_folder: 5 is no path of a folder", id="copy"),
+    ],
+)
+def test_an_execution_that_cannot_be_is_refused_with_the_config(execution: dict[str, Any], message: str):
+    with pytest.raises(ConfigError, match=rf"models\.seg\.exec\.{message}"):
+        clipseg.check(make_job(HUB, **execution))
+
+
 def test_a_notation_of_texts_is_refused():
     boxes = AnswerFormat(
         notation=Notation.JSON, coordinates=Coordinates.PIXELS, order=Order.XY, prompt="plain", grid=None

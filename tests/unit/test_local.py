@@ -62,6 +62,7 @@ def test_bundled_weights_lie_in_the_repository(monkeypatch: pytest.MonkeyPatch, 
         pytest.param({"weights": "./absent"}, r"identity\.weights: there is no folder absent", id="absent folder"),
         pytest.param({"weights": "bundled:absent"}, "there is no folder .*/models/absent", id="absent bundle"),
         pytest.param({"weights": 7}, "weights: 7 is neither a name of the hub nor a folder", id="no text"),
+        pytest.param({"weights": ".", "revision": "main"}, "revision: . is a folder, .* Leave it out", id="both"),
     ],
 )
 def test_weights_that_cannot_be_known_are_refused_before_anything_runs(identity: dict[str, Any], message: str):
@@ -123,12 +124,39 @@ def test_a_folder_is_known_by_its_content_wherever_it_lies(folder: Path, tmp_pat
 def test_an_identity_that_decides_nothing_is_refused(identity: dict[str, Any], message: str):
     with pytest.raises(ConfigError, match=rf"models\.k2\.identity\.{message}"):
         decided(HUB | identity)
+    with pytest.raises(ConfigError, match=rf"models\.k2\.identity\.{message}"):
+        kosmos2.check(make_job(HUB | identity))
+
+
+@pytest.mark.parametrize("device", ["gpu", "cpu:3", "cuda:x", "cuda:", "meta", "", 5, ["cpu"]], ids=str)
+def test_a_device_that_torch_has_not_is_refused_with_the_config(device: Any):
+    with pytest.raises(ConfigError, match=r"models\.k2\.exec\.device: .* is none; choose cpu, cuda, one GPU"):
+        kosmos2.check(make_job(HUB, device=device))
+    if device != "":
+        with pytest.raises(ConfigError, match=r"models\.k2\.identity\.device: .* is none; choose from cpu, cuda, mps"):
+            kosmos2.check(make_job(HUB | {"device": device}))
+
+
+def test_a_device_of_another_kind_than_the_identity_asks_for_is_refused_with_the_config():
+    with pytest.raises(ConfigError, match=r"exec\.device: cpu is no cuda, which identity\.device asks for"):
+        kosmos2.check(make_job(HUB | {"device": "cuda"}, device="cpu"))
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda", "cuda:7", "mps", None])
+def test_a_device_is_looked_for_only_where_the_model_runs(device: str | None):
+    kosmos2.check(make_job(HUB, device=device))
+
+
+@pytest.mark.parametrize("folder", [5, "", ["a"]], ids=str)
+def test_a_copy_of_the_weights_is_the_path_of_a_folder(folder: Any):
+    with pytest.raises(ConfigError, match=r"models\.k2\.exec\.weights_folder: .* is no path of a folder"):
+        kosmos2.check(make_job(HUB, weights_folder=folder))
 
 
 @pytest.mark.parametrize("size", [0, -1, 2.5, "8", True])
 def test_a_batch_size_is_a_number_of_requests(size: Any):
     with pytest.raises(ConfigError, match=r"models\.k2\.exec\.batch_size: .* is no number of requests, 1 or more"):
-        local.read_batch_size(make_job(HUB, batch_size=size), 32)
+        kosmos2.check(make_job(HUB, batch_size=size))
 
 
 def test_a_folder_of_its_own_needs_no_hub(folder: Path):
@@ -145,22 +173,24 @@ def test_what_has_to_be_installed_is_named(monkeypatch: pytest.MonkeyPatch):
 
 
 COMMIT = HUB["revision"]
+SNAPSHOT = f"models--microsoft--kosmos-2-patch14-224/snapshots/{COMMIT}"
+
+
+@pytest.mark.parametrize("revision", ["main", COMMIT])
+def test_a_copy_is_known_by_its_commit_where_the_hubs_cache_names_it_so(tmp_path: Path, revision: str):
+    (tmp_path / SNAPSHOT).mkdir(parents=True)
+    job = make_job(HUB | {"revision": revision}, weights_folder=str(tmp_path / SNAPSHOT))
+    assert local.find_weights(job) == (tmp_path / SNAPSHOT, COMMIT)
 
 
 @pytest.mark.parametrize(
-    ("name", "revision", "version"),
-    [
-        pytest.param("copy", COMMIT, COMMIT, id="the revision is a commit"),
-        pytest.param(COMMIT, "main", COMMIT, id="the folder is named by it, as in the hub's cache"),
-        pytest.param("copy", "main", None, id="nobody tells"),
-    ],
+    "name", ["copy", COMMIT, f"snapshots/{COMMIT}", f"models--another--model/snapshots/{COMMIT}"], ids=str
 )
-def test_the_commit_of_a_copy_is_recorded_where_it_is_known(
-    tmp_path: Path, name: str, revision: str, version: str | None
-):
-    (tmp_path / name).mkdir()
-    job = make_job(HUB | {"revision": revision}, weights_folder=str(tmp_path / name))
-    assert local.find_weights(job) == (tmp_path / name, version)
+def test_any_other_copy_is_known_by_its_content_whatever_the_revision_says(tmp_path: Path, name: str):
+    (tmp_path / name).mkdir(parents=True)
+    (tmp_path / name / "model.safetensors").write_bytes(name.encode())
+    job = make_job(HUB, weights_folder=str(tmp_path / name))
+    assert local.find_weights(job) == (tmp_path / name, local.folder_digest(tmp_path / name))
 
 
 def test_a_copy_of_another_commit_is_refused(tmp_path: Path):

@@ -73,6 +73,19 @@ def test_an_identity_that_makes_no_request_is_refused_with_the_config(identity: 
         vlm.check(make_job(HUB | identity))
 
 
+@pytest.mark.parametrize(
+    ("execution", "message"),
+    [
+        pytest.param({"batch_size": "4"}, "batch_size: '4' is no number of requests, 1 or more", id="batch size"),
+        pytest.param({"device": ["cpu"]}, r"device: \['cpu'\] is none; choose cpu, cuda", id="device"),
+        pytest.param({"weights_folder": 5}, "weights_folder: 5 is no path of a folder", id="copy"),
+    ],
+)
+def test_an_execution_that_cannot_be_is_refused_with_the_config(execution: dict[str, Any], message: str):
+    with pytest.raises(ConfigError, match=rf"models\.chat\.exec\.{message}"):
+        vlm.check(make_job(HUB, **execution))
+
+
 @pytest.mark.parametrize("revision", ["main", "5eed", "5EED" * 10, "v1.0"])
 def test_code_that_is_not_pinned_by_a_commit_never_runs(revision: str):
     with pytest.raises(ConfigError, match=r"identity\.trust_remote_code: .* can change under its name"):
@@ -81,7 +94,15 @@ def test_code_that_is_not_pinned_by_a_commit_never_runs(revision: str):
 
 def test_code_in_a_folder_never_runs(tmp_path: Path):
     with pytest.raises(ConfigError, match=r"identity\.trust_remote_code: code runs only from the hub"):
-        vlm.check(make_job({"weights": str(tmp_path), "revision": "5eed" * 10, "trust_remote_code": True}))
+        vlm.check(make_job({"weights": str(tmp_path), "trust_remote_code": True}))
+
+
+def test_code_in_a_copy_that_only_says_to_be_the_hubs_never_runs(tmp_path: Path):
+    job = make_job(HUB | {"trust_remote_code": True}, weights_folder=str(tmp_path))
+    with pytest.raises(ConfigError, match=r"trust_remote_code: code runs only from the hub, .* exec\.weights_folder"):
+        vlm.check(job)
+    with pytest.raises(ConfigError, match=r"exec\.weights_folder"):
+        vlm.decides(Request(0, "a.png", "mug"), job, "d1")
 
 
 def test_code_that_is_pinned_may_run():

@@ -41,7 +41,7 @@ answer_files = local.answer_files
 
 def check(job: Job) -> None:
     """ConfigError where identity or answer format cannot be."""
-    local.read_precision(job)
+    local.check(job)
     _threshold(job)
     if job.form.notation is not Notation.RLE:
         raise ConfigError(

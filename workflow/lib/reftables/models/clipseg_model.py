@@ -31,9 +31,9 @@ class Sight(NamedTuple):
 
 
 class ClipSeg:
-    """A loaded model and its processor; `version` says which weights they are, where that is known."""
+    """A loaded model and its processor; `version` says which weights they are."""
 
-    def __init__(self, model: Any, images: Any, tokenizer: Any, version: str | None) -> None:
+    def __init__(self, model: Any, images: Any, tokenizer: Any, version: str) -> None:
         self.version = version
         self._model = model
         self._images = images
@@ -85,7 +85,7 @@ def load(job: Job) -> ClipSeg:
     dtype, _ = local.read_precision(job)
     device = local.choose_device(job)
     weights = local.find_weights(job)
-    print(f"weights: {weights.folder}, version {weights.version or 'unknown'}; {dtype} on {device}", flush=True)
+    print(f"weights: {weights.folder}, version {weights.version}; {dtype} on {device}", flush=True)
     local.forbid_tf32()
     images, tokenizer = load_processor(weights.folder)
     model = load_model(

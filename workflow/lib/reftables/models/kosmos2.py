@@ -41,6 +41,13 @@ BATCH_SIZE = 32
 answer_files = local.answer_files
 
 
+def check(job: Job) -> None:
+    """ConfigError where identity or execution cannot be."""
+    local.check(job)
+    local.read_batch_size(job, BATCH_SIZE)
+    _max_length(job)
+
+
 def decides(request: Request, job: Job, image_digest: str) -> dict[str, Any]:
     """Weights, decoding and code, the text asked, the image by its digest."""
     return {

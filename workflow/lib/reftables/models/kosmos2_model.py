@@ -23,9 +23,9 @@ IMAGE, IMAGE_END = "<image>", "</image>"
 
 
 class Kosmos2:
-    """A loaded model and its processor; `version` says which weights they are, where that is known."""
+    """A loaded model and its processor; `version` says which weights they are."""
 
-    def __init__(self, model: Any, processor: Any, version: str | None, max_length: int) -> None:
+    def __init__(self, model: Any, processor: Any, version: str, max_length: int) -> None:
         self.version = version
         self.max_length = max_length
         self._processor = processor
@@ -56,7 +56,7 @@ def load(job: Job, max_length: int) -> Kosmos2:
     dtype, _ = local.read_precision(job)
     device = local.choose_device(job)
     weights = local.find_weights(job)
-    print(f"weights: {weights.folder}, version {weights.version or 'unknown'}; {dtype} on {device}", flush=True)
+    print(f"weights: {weights.folder}, version {weights.version}; {dtype} on {device}", flush=True)
     local.forbid_tf32()
     processor = _load_processor(weights.folder)
     model = load_model(Kosmos2ForConditionalGeneration, weights.folder, dtype, device, name="Kosmos-2")

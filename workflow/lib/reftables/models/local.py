@@ -31,7 +31,7 @@ T = TypeVar("T")
 REQUIRED = frozenset({"weights"})
 OPTIONAL = frozenset(
     {
-        "revision",  # of the weights in the hub; absent where `weights` is a folder
+        "revision",  # of the weights in the hub; must not be there where `weights` is a folder
         "dtype",  # float32 unless given
         "device",  # its kind: cpu, cuda, mps; a must in half precision
     }
@@ -39,7 +39,7 @@ OPTIONAL = frozenset(
 EXECUTION = frozenset(
     {
         "batch_size",
-        "device",  # as torch names it, say cuda:1; the first GPU, else the processor, unless given
+        "device",  # cpu, cuda, cuda:1 and so on, mps; the first GPU, else the processor, unless given
         "weights_folder",  # copy of the hub's weights
     }
 )
@@ -48,6 +48,8 @@ BUNDLED = "bundled:"
 BUNDLED_FOLDER = Path(__file__).parents[4] / "models"
 
 DTYPES = ("float32", "bfloat16", "float16")
+DEVICES = ("cpu", "cuda", "mps")
+_DEVICE = re.compile(r"cpu|mps|cuda(:\d+)?")
 # Never pickles: a file of weights must not be able to run code.
 _WEIGHT_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
 _COMMIT = re.compile("[0-9a-f]{40}")
@@ -57,7 +59,14 @@ class Weights(NamedTuple):
     """Where the weights lie, and which they are: the commit in the hub, or the digest of the folder."""
 
     folder: Path
-    version: str | None
+    version: str
+
+
+def check(job: Job) -> None:
+    """ConfigError where a key that these backends share cannot be; no device is looked for, nothing is loaded."""
+    _own_folder(job.identity, job.model)
+    _read_device(job)
+    _copy_folder(job)
 
 
 def answer_files(identity: Mapping[str, Any], *, model: str, benchmark: str, split: str) -> list[str]:
@@ -94,27 +103,41 @@ def read_precision(job: Job) -> tuple[str, str | None]:
     dtype, device = job.identity.get("dtype", "float32"), job.identity.get("device")
     if dtype not in DTYPES:
         raise ConfigError(f"{key}.dtype: {dtype!r} is none; choose from {', '.join(DTYPES)}.")
+    if device is not None and device not in DEVICES:
+        raise ConfigError(f"{key}.device: {device!r} is none; choose from {', '.join(DEVICES)}.")
     if dtype != "float32" and device is None:
         raise ConfigError(f"{key}.device: {dtype} answers differently on cpu, cuda and mps. Say on which it runs.")
     return dtype, device
 
 
 def choose_device(job: Job) -> str:
-    """The device to run on, as torch names it."""
+    """The device to run on, as torch names it; ConfigError where this machine has none such."""
     import torch
 
-    _, kind = read_precision(job)
-    device = job.execution.get("device") or kind or ("cuda" if torch.cuda.is_available() else "cpu")
+    device = _read_device(job) or ("cuda" if torch.cuda.is_available() else "cpu")
+    kind, _, number = device.partition(":")
     key = f"models.{job.model}.exec.device"
-    try:
-        found = torch.device(device)
-    except RuntimeError as error:
-        raise ConfigError(f"{key}: torch knows no device {device!r}.") from error
-    if kind is not None and found.type != kind:
-        raise ConfigError(f"{key}: {device} is no {kind}, which identity.device asks for.")
-    if found.type == "cuda" and not torch.cuda.is_available():
+    if kind == "cuda" and not torch.cuda.is_available():
         raise ConfigError(f"{key}: torch finds no GPU here. Install its CUDA build, or choose cpu.")
-    return str(found)
+    if number and int(number) >= torch.cuda.device_count():
+        raise ConfigError(f"{key}: there is no {device}; the last of the GPUs here is {torch.cuda.device_count() - 1}.")
+    if kind == "mps" and not torch.backends.mps.is_available():
+        raise ConfigError(f"{key}: torch finds no mps here, which only a Mac has. Choose cpu or cuda.")
+    return device
+
+
+def _read_device(job: Job) -> str | None:
+    """`exec.device`, else the kind that the identity asks for; None where neither is given."""
+    _, kind = read_precision(job)
+    device = job.execution.get("device")
+    key = f"models.{job.model}.exec.device"
+    if device is None:
+        return kind
+    if not isinstance(device, str) or not _DEVICE.fullmatch(device):
+        raise ConfigError(f"{key}: {device!r} is none; choose cpu, cuda, one GPU of several as cuda:1, or mps.")
+    if kind is not None and device.partition(":")[0] != kind:
+        raise ConfigError(f"{key}: {device} is no {kind}, which identity.device asks for.")
+    return device
 
 
 def forbid_tf32() -> None:
@@ -141,8 +164,9 @@ def find_weights(job: Job, *, code: bool = False) -> Weights:
     own = _own_folder(job.identity, job.model)
     if own is not None:
         return Weights(own, folder_digest(own))
-    if "weights_folder" in job.execution:
-        return _copied_weights(job)
+    copy = _copy_folder(job)
+    if copy is not None:
+        return _copied_weights(copy, job)
     from huggingface_hub import snapshot_download
 
     name, revision = job.identity["weights"], job.identity["revision"]
@@ -157,16 +181,32 @@ def find_weights(job: Job, *, code: bool = False) -> Weights:
     return Weights(folder, folder.name)
 
 
-def _copied_weights(job: Job) -> Weights:
-    """`exec.weights_folder`; the hub's cache names its folders by commit, other folders don't tell."""
-    folder, revision = Path(job.execution["weights_folder"]), job.identity["revision"]
+def _copied_weights(copy: Path, job: Job) -> Weights:
+    """The weights in `exec.weights_folder`, by their commit only where the hub's cache vouches for it.
+
+    The cache names its folders by model and commit. What another folder holds nobody can tell, so it is
+    known by its content, whatever the revision says.
+    """
+    name, revision = job.identity["weights"], job.identity["revision"]
     key = f"models.{job.model}.exec.weights_folder"
-    if not folder.is_dir():
-        raise DataError(f"{key}: {folder} is no folder. Copy the weights there, or leave the key out.")
-    commits = [text for text in (folder.name, revision) if _COMMIT.fullmatch(text)]
-    if len(set(commits)) > 1:
-        raise DataError(f"{key}: {folder} holds commit {folder.name}, but identity.revision is {revision}.")
-    return Weights(folder, commits[0] if commits else None)
+    if not copy.is_dir():
+        raise DataError(f"{key}: {copy} is no folder. Copy the weights there, or leave the key out.")
+    *_, model, snapshots, commit = ("", "", *copy.resolve().parts)
+    is_commit = _COMMIT.fullmatch(commit) is not None
+    if is_commit and _COMMIT.fullmatch(revision) and commit != revision:
+        raise DataError(f"{key}: {copy} holds commit {commit}, but identity.revision is {revision}.")
+    in_cache = (model, snapshots) == (f"models--{name.replace('/', '--')}", "snapshots")
+    return Weights(copy, commit if is_commit and in_cache else folder_digest(copy))
+
+
+def _copy_folder(job: Job) -> Path | None:
+    """`exec.weights_folder`; None where it is not given."""
+    folder = job.execution.get("weights_folder")
+    if folder is None:
+        return None
+    if not isinstance(folder, str) or not folder:
+        raise ConfigError(f"models.{job.model}.exec.weights_folder: {folder!r} is no path of a folder.")
+    return Path(folder)
 
 
 def _own_folder(identity: Mapping[str, Any], model: str) -> Path | None:
@@ -177,6 +217,8 @@ def _own_folder(identity: Mapping[str, Any], model: str) -> Path | None:
         raise ConfigError(f"{key}.weights: {weights!r} is neither a name of the hub nor a folder.")
     folder = BUNDLED_FOLDER / weights.removeprefix(BUNDLED) if weights.startswith(BUNDLED) else Path(weights)
     if folder.is_dir():
+        if revision is not None:
+            raise ConfigError(f"{key}.revision: {weights} is a folder, which is known by its content. Leave it out.")
         return folder
     if weights.startswith((BUNDLED, "/", ".", "~")):
         raise ConfigError(f"{key}.weights: there is no folder {folder}.")

@@ -54,7 +54,8 @@ answer_files = local.answer_files
 
 def check(job: Job) -> None:
     """ConfigError where the identity makes no request, or would run code that is not pinned."""
-    local.read_precision(job)
+    local.check(job)
+    local.read_batch_size(job, BATCH_SIZE)
     _decoding(job)
 
 
@@ -151,6 +152,11 @@ def _trust(job: Job) -> bool:
     if trust and local.answer_files(job.identity, model=job.model, benchmark=job.benchmark, split=job.split):
         raise ConfigError(
             f"{key}.trust_remote_code: code runs only from the hub, pinned by its commit; weights is a folder."
+        )
+    if trust and job.execution.get("weights_folder") is not None:
+        raise ConfigError(
+            f"{key}.trust_remote_code: code runs only from the hub, pinned by its commit; nothing says that the code "
+            "in exec.weights_folder is that. Leave one of the two out."
         )
     if trust and not (isinstance(revision, str) and re.fullmatch("[0-9a-f]{40}", revision)):
         raise ConfigError(

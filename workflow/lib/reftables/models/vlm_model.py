@@ -124,7 +124,7 @@ def load(
     dtype, _ = local.read_precision(job)
     device = local.choose_device(job)
     weights = local.find_weights(job, code=trust_remote_code)
-    print(f"weights: {weights.folder}, version {weights.version or 'unknown'}; {dtype} on {device}", flush=True)
+    print(f"weights: {weights.folder}, version {weights.version}; {dtype} on {device}", flush=True)
     if trust_remote_code:
         _announce_code(weights.folder)
     local.forbid_tf32()
