@@ -5,6 +5,7 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +199,25 @@ def test_a_text_beyond_the_longest_is_cut_and_named(
     assert re.search(
         rf"cut from \d+ to \d+ tokens, the most that the model reads: '{longer.text}'", capsys.readouterr().err
     )
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_an_image_that_cannot_be_read_costs_its_own_masks_only(
+    folder: Path, requests: list[Request], tmp_path: Path, place: int
+) -> None:
+    (tmp_path / "half.jpg").write_bytes(b"\xff\xd8\xff\xe0half")
+    expected = predict(requests, make_job(folder))
+    broken = [replace(r, image=str(tmp_path / "half.jpg")) if r.id % 3 == place else r for r in requests]
+    for prediction, whole in zip(predict(broken, make_job(folder)), expected, strict=True):
+        if prediction.id % 3 == place:
+            assert (prediction.status, prediction.rle) == (Status.ERROR, None)
+            assert (prediction.finish_reason or "").startswith(f"{tmp_path}/half.jpg: not a readable image")
+        else:
+            assert prediction == whole
+
+
+def test_no_requests_load_nothing(tmp_path: Path) -> None:
+    assert predict([], make_job(tmp_path)) == []  # where there is nothing to load
 
 
 def test_half_precision_gives_nearly_the_same_masks(folder: Path, requests: list[Request]) -> None:

@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -163,8 +164,9 @@ def test_too_little_memory_for_one_request_ends_the_run(
     kosmos2_folder: Path, requests: list[Request], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Calls(monkeypatch, fits=0)
-    with pytest.raises(torch.OutOfMemoryError):
-        predict(requests[:4], kosmos2_job(kosmos2_folder))
+    one = requests[3]
+    with pytest.raises(DataError, match=rf"{one.image}: out of memory with this request alone, id 3 \(CUDA out of mem"):
+        predict([one], kosmos2_job(kosmos2_folder))
 
 
 @pytest.mark.parametrize("mode", ["RGB", "L", "P", "RGBA", "CMYK"])
@@ -254,11 +256,45 @@ def test_a_missing_file_is_named(kosmos2_folder: Path, tmp_path: Path, name: str
         kosmos2_model.load(kosmos2_job(folder), 501)
 
 
-def test_an_unreadable_image_is_named(kosmos2_folder: Path, tmp_path: Path) -> None:
-    path = tmp_path / "half.jpg"
-    path.write_bytes(b"\xff\xd8\xff\xe0half")
-    with pytest.raises(DataError, match=r"half\.jpg: not a readable image"):
-        predict([Request(0, str(path), "<grounding><phrase>mug</phrase>")], kosmos2_job(kosmos2_folder))
+@pytest.mark.parametrize("batch_size", [1, 4, 32])
+def test_an_image_that_cannot_be_read_costs_its_own_requests_only(
+    kosmos2_folder: Path,
+    requests: list[Request],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    batch_size: int,
+) -> None:
+    (tmp_path / "half.jpg").write_bytes(b"\xff\xd8\xff\xe0half")
+    job = kosmos2_job(kosmos2_folder, execution={"batch_size": batch_size})
+    expected = predict(requests, job)
+    guilty = {5, 9}
+    broken = [replace(r, image=str(tmp_path / "half.jpg")) if r.id in guilty else r for r in requests]
+    found = predict(broken, job)
+    assert [p for p in found if p.id not in guilty] == [p for p in expected if p.id not in guilty]
+    for prediction in (found[5], found[9]):
+        assert (prediction.status, prediction.text) == (Status.ERROR, None)
+        assert "half.jpg: not a readable image" in (prediction.finish_reason or "")
+    assert f"request 9 can't be answered: {tmp_path}/half.jpg: not a readable image" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["", "  \n"], ids=repr)
+@pytest.mark.parametrize("others", [0, 3])
+def test_a_request_without_text_is_not_answered(
+    kosmos2_folder: Path, requests: list[Request], text: str, others: int
+) -> None:
+    """An answer to it would be made of what fills up the batch."""
+    job = kosmos2_job(kosmos2_folder)
+    empty = Request(100, requests[0].image, text)
+    *answered, last = predict([*requests[:others], empty], job)
+    assert (last.status, last.finish_reason) == (
+        Status.ERROR,
+        f"{empty.image}: its request has no text. Write what to find.",
+    )
+    assert answered == predict(requests[:others], job)
+
+
+def test_no_requests_load_nothing(tmp_path: Path) -> None:
+    assert predict([], kosmos2_job(tmp_path)) == []  # where there is nothing to load
 
 
 def test_float32_stays_float32(kosmos2_folder: Path) -> None:

@@ -57,15 +57,15 @@ def test_the_sample_is_answered_scored_and_never_asked_again(workspace: Workspac
     assert "weights:" not in infer_log
 
 
-def test_a_crash_in_the_middle_costs_the_missing_answers_only(workspace: Workspace, kosmos2_folder: Path) -> None:
+def test_a_broken_image_costs_its_own_answers_only(workspace: Workspace, kosmos2_folder: Path) -> None:
     images = workspace.folder / "data" / "images" / "train2014"
     images.mkdir(parents=True)
     write_annotations(workspace.folder / "data", "val", 100, WORDS)
     names = [images / f"COCO_train2014_{number:012d}.jpg" for number in range(3)]
     for name, colour in zip(names, ("red", "green", "blue"), strict=True):
         plain_image(colour, (160, 120)).save(name)
-    whole = names[2].read_bytes()
-    names[2].write_bytes(whole[:200])
+    whole = names[0].read_bytes()  # the first to be asked about
+    names[0].write_bytes(whole[:200])
     fill_hub_cache(workspace.folder.parent / "hub" / "hub", kosmos2_folder)
     workspace.config = {
         "benchmarks": {"mine": boxes_benchmark(val=6)},
@@ -74,9 +74,10 @@ def test_a_crash_in_the_middle_costs_the_missing_answers_only(workspace: Workspa
     }
     failed = workspace.run(check=False)
     assert failed.status == 1
-    assert "COCO_train2014_000000000002.jpg: not a readable image" in failed.output
+    assert "2 of 6 requests failed (" in failed.output
+    assert "COCO_train2014_000000000000.jpg: not a readable image" in failed.output
     assert not (workspace.folder / "results/predictions/tiny/mine/val.jsonl").exists()
-    names[2].write_bytes(whole)
+    names[0].write_bytes(whole)
     workspace.run("--forcerun", "manifest")
     assert "6 requests, 2 to ask" in workspace.read("results/logs/infer_tiny/mine/val.log")
     predictions = read_lines(workspace, "results/predictions/tiny/mine/val.jsonl")

@@ -1,5 +1,6 @@
 """Backends that run on this machine: which weights, which precision, which image; none of it needs torch."""
 
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -211,9 +212,50 @@ def test_images_are_read_as_rgb(tmp_path: Path, mode: str):
     assert (image.mode, image.size, image.getpixel((0, 0))) == ("RGB", (6, 4), (255, 255, 255))
 
 
-@pytest.mark.parametrize("content", [None, b"", b"\x89PNG\r\n\x1a\n0000", b"\xff\xd8\xff\xe0"], ids=str)
+def saved(form: str, mode: str = "RGB") -> bytearray:
+    """A small image as a file."""
+    file = BytesIO()
+    Image.new(mode, (4, 4)).save(file, form)
+    return bytearray(file.getvalue())
+
+
+def changed(content: bytearray, place: int, byte: int) -> bytes:
+    content[place] = byte
+    return bytes(content)
+
+
+UNREADABLE = {
+    "absent": None,
+    "empty": b"",
+    "no PNG": b"\x89PNG\r\n\x1a\n0000",
+    "no JPEG": b"\xff\xd8\xff\xe0",
+    "a fraction where Pillow wants an integer": changed(saved("TIFF"), 72, 5),
+}
+
+
+@pytest.mark.parametrize("content", UNREADABLE.values(), ids=UNREADABLE.keys())
 def test_an_unreadable_image_is_named(tmp_path: Path, content: bytes | None):
     if content is not None:
         (tmp_path / "image.png").write_bytes(content)
-    with pytest.raises(DataError, match=r"image\.png: not a readable image"):
+    with pytest.raises(local.SampleError, match=r"image\.png: not a readable image \(.+\)"):
         local.read_image(str(tmp_path / "image.png"))
+
+
+def test_an_image_that_claims_more_memory_than_there_is_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "image.jp2").write_bytes(saved("JPEG2000"))
+
+    def exhaust(*_: Any) -> None:
+        raise MemoryError  # as its reader does where the header claims a size beyond all memory
+
+    monkeypatch.setattr(Image.Image, "convert", exhaust)
+    with pytest.raises(local.SampleError, match=r"image\.jp2: not a readable image \(MemoryError\)"):
+        local.read_image(str(tmp_path / "image.jp2"))
+
+
+@pytest.mark.parametrize(
+    ("form", "mode"), [("PNG", "I;16"), ("TIFF", "I;16"), ("TIFF", "I;16B"), ("TIFF", "I"), ("TIFF", "F")]
+)
+def test_an_image_of_more_than_8_bits_is_refused_rather_than_clipped(tmp_path: Path, form: str, mode: str):
+    (tmp_path / "image").write_bytes(saved(form, mode))
+    with pytest.raises(local.SampleError, match=r"/image: a grey image of more than 8 bits a channel .* with 8 bits"):
+        local.read_image(str(tmp_path / "image"))

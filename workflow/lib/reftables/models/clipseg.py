@@ -12,7 +12,7 @@ Source: timojl/clipseg, models/clipseg.py and Quickstart.ipynb.
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +62,8 @@ def decides(request: Request, job: Job, image_digest: str) -> dict[str, Any]:
 def predict(requests: Sequence[Request], job: Job) -> Iterator[Prediction]:
     """Answers image by image."""
     local.require_torch(job)
+    if not requests:
+        return iter(())
     from reftables.models.clipseg_model import load
 
     predictions = _answer_all(requests, load(job), _threshold(job))
@@ -78,9 +80,11 @@ def _threshold(job: Job) -> float:
 
 
 def _answer_all(requests: Sequence[Request], model: "ClipSeg", threshold: float) -> Iterator[Prediction]:
-    by_image = attrgetter("image")
-    for path, of_image in groupby(sorted(requests, key=by_image), key=by_image):
-        sight = model.look(local.read_image(path))
-        for request in of_image:
-            mask = rle.from_mask(model.segment(sight, request.text, threshold))
-            yield Prediction(id=request.id, status=Status.OK, rle=mask, weights=model.version)
+    look = lru_cache(1)(lambda path: model.look(local.read_image(path)))
+
+    def predict_one(batch: Sequence[Request]) -> list[Prediction]:
+        (request,) = batch
+        mask = rle.from_mask(model.segment(look(request.image), request.text, threshold))
+        return [Prediction(id=request.id, status=Status.OK, rle=mask, weights=model.version)]
+
+    return local.answer_in_batches(sorted(requests, key=attrgetter("image")), 1, predict_one)

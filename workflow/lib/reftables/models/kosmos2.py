@@ -13,6 +13,7 @@ Source: microsoft/unilm, kosmos-2/evaluation/README.md and refcoco.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reftables.errors import ConfigError
@@ -61,13 +62,16 @@ def decides(request: Request, job: Job, image_digest: str) -> dict[str, Any]:
 def predict(requests: Sequence[Request], job: Job) -> Iterator[Prediction]:
     """Answers image by image, the short ones first."""
     local.require_torch(job)
+    if not requests:
+        return iter(())
     from reftables.models.kosmos2_model import load
 
     batch_size = local.read_batch_size(job, BATCH_SIZE)
     model = load(job, _max_length(job))
-    prompts = model.encode([prompt_text(request.text, job) for request in requests])
+    texts = [prompt_text(request.text, job) for request in requests]
+    prompts = map(_Prompt, texts, model.encode(texts))
     prompt_of = {request.id: prompt for request, prompt in zip(requests, prompts, strict=True)}
-    in_order = sorted(requests, key=lambda request: (request.image, len(prompt_of[request.id])))
+    in_order = sorted(requests, key=lambda request: (request.image, len(prompt_of[request.id].tokens)))
     predictions = _Grounder(model, prompt_of).answer_all(in_order, batch_size)
     return local.with_progress(predictions, len(requests), job)
 
@@ -84,6 +88,13 @@ def _max_length(job: Job) -> int:
     return length
 
 
+class _Prompt(NamedTuple):
+    """What is asked: as the text that it came as, and as the model reads it, the image before the text."""
+
+    text: str
+    tokens: list[int]
+
+
 class _Sight(NamedTuple):
     """What the model saw of an image."""
 
@@ -94,39 +105,45 @@ class _Sight(NamedTuple):
 class _Grounder:
     """A loaded model with the prompts of a job, and the images that it saw last."""
 
-    def __init__(self, model: "Kosmos2", prompts: Mapping[int, Sequence[int]]) -> None:
+    def __init__(self, model: "Kosmos2", prompts: Mapping[int, _Prompt]) -> None:
         self._model = model
         self._prompts = prompts
         self._seen: dict[str, _Sight] = {}
 
     def answer_all(self, requests: Sequence[Request], batch_size: int) -> Iterator[Prediction]:
         """One prediction a request; those that end early first."""
-        unfinished = []
-        for request, decoded in self._decode_all(requests, batch_size, FIRST_TOKENS):
-            if decoded.stopped or self._fills(request, decoded):
-                yield self._prediction(request, decoded)
-            else:
-                unfinished.append(request)
-        for request, decoded in self._decode_all(unfinished, batch_size, self._model.max_length):
-            yield self._prediction(request, decoded)
+        for most in (FIRST_TOKENS, self._model.max_length):
+            unfinished = []
+            for found in local.answer_in_batches(requests, batch_size, partial(self._answer, most=most)):
+                if isinstance(found, Prediction):
+                    yield found
+                else:
+                    unfinished.append(found)
+            requests = unfinished
 
-    def _decode_all(
-        self, requests: Sequence[Request], batch_size: int, most: int
-    ) -> Iterator[tuple[Request, "Decoded"]]:
-        return local.answer_in_batches(requests, batch_size, lambda batch: self._decode(batch, most))
+    def _answer(self, batch: Sequence[Request], most: int) -> list[Prediction | Request]:
+        """The prediction of each request, or the request again where it wants more than `most` new tokens."""
+        decoded = zip(batch, self._decode(batch, most), strict=True)
+        return [
+            self._prediction(request, found) if self._ends(request, found) else request for request, found in decoded
+        ]
 
-    def _fills(self, request: Request, decoded: "Decoded") -> bool:
-        """Whether there is no room for another token."""
-        return len(self._prompts[request.id]) + len(decoded.tokens) >= self._model.max_length
+    def _ends(self, request: Request, decoded: "Decoded") -> bool:
+        """Whether the answer is complete, or has no room for another token."""
+        length = len(self._prompts[request.id].tokens) + len(decoded.tokens)
+        return decoded.stopped or length >= self._model.max_length
 
-    def _decode(self, batch: Sequence[Request], most: int) -> list[tuple[Request, "Decoded"]]:
+    def _decode(self, batch: Sequence[Request], most: int) -> list["Decoded"]:
+        prompts = [self._prompts[request.id].tokens for request in batch]
+        for request, prompt in zip(batch, prompts, strict=True):
+            if self._model.is_empty(prompt):  # a model asked nothing answers, and what it answers means nothing
+                raise local.SampleError(f"{request.image}: its request has no text. Write what to find.")
         self._look_at(list(dict.fromkeys(request.image for request in batch)))
-        prompts = [self._prompts[request.id] for request in batch]
         sights = [self._seen[request.image] for request in batch]
         found = self._model.decoder.decode(prompts, [sight.prefix for sight in sights], most)
         return [
-            (request, self._model.decoder.decode_alone(prompt, sight.pixels) if decoded.near_tie else decoded)
-            for request, prompt, sight, decoded in zip(batch, prompts, sights, found, strict=True)
+            self._model.decoder.decode_alone(prompt, sight.pixels) if decoded.near_tie else decoded
+            for prompt, sight, decoded in zip(prompts, sights, found, strict=True)
         ]
 
     def _look_at(self, images: Sequence[str]) -> None:
@@ -143,9 +160,9 @@ class _Grounder:
         return Prediction(
             id=request.id,
             status=Status.OK if decoded.stopped else Status.TRUNCATED,
-            text=self._model.write(prompt, decoded.tokens),
+            text=self._model.write(prompt.tokens, decoded.tokens),
             finish_reason="stop" if decoded.stopped else "length",
-            tokens_in=len(prompt),
+            tokens_in=len(prompt.tokens),
             tokens_out=len(decoded.tokens) + decoded.stopped,
             weights=self._model.version,
         )

@@ -41,6 +41,10 @@ class Kosmos2:
         tokens = self._tokenizer([text.strip() for text in texts], add_special_tokens=False)["input_ids"]
         return [self._prefix + ids for ids in tokens]
 
+    def is_empty(self, prompt: Sequence[int]) -> bool:
+        """Whether nothing follows the image."""
+        return len(prompt) == len(self._prefix)
+
     def look(self, images: Sequence["Image"]) -> Tensor:
         """The pixels of RGB images as the model wants them, (n, 3, side, side)."""
         return self._processor.image_processor(images, return_tensors="pt")["pixel_values"]

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from reftables.errors import ConfigError, DataError
 from reftables.fingerprint import fingerprint
 from reftables.models.job import Job
-from reftables.rows import Prediction, Request
+from reftables.rows import Prediction, Request, Status
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -53,6 +53,12 @@ _DEVICE = re.compile(r"cpu|mps|cuda(:\d+)?")
 # Never pickles: a file of weights must not be able to run code.
 _WEIGHT_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
 _COMMIT = re.compile("[0-9a-f]{40}")
+# What the errors of torch say when memory is too small; only one of them has a class of its own.
+_EXHAUSTED = ("out of memory", "DefaultCPUAllocator", "CUBLAS_STATUS_ALLOC_FAILED")
+
+
+class SampleError(DataError):
+    """A fault of one request by itself, whose image the message names: the others can be answered."""
 
 
 class Weights(NamedTuple):
@@ -244,23 +250,32 @@ def folder_digest(folder: Path) -> str:
 
 
 def read_image(path: str) -> "Image.Image":
-    """The image at `path` in RGB, as its pixels are stored: no turning by EXIF, which no annotation knows of."""
+    """The image at `path` in RGB, as its pixels are stored: no turning by EXIF, which no annotation knows of.
+
+    SampleError where it cannot be read, or has more than 8 bits a channel: how those are to become 8 is for
+    the owner of the data to say. Pillow would clip them, to white for the most part.
+    """
     from PIL import Image
 
     try:
         with Image.open(path) as image:
-            return image.convert("RGB")
+            if image.mode not in ("I", "F") and not image.mode.startswith("I;16"):
+                return image.convert("RGB")
     # Pillow's readers raise whatever the damage makes of a chunk; SyntaxError is one of theirs.
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise DataError(f"{path}: not a readable image ({error}). Get it anew.") from error
+    except (OSError, SyntaxError, ValueError, TypeError, MemoryError, Image.DecompressionBombError) as error:
+        raise SampleError(
+            f"{path}: not a readable image ({str(error) or type(error).__name__}). Get it anew."
+        ) from error
+    raise SampleError(f"{path}: a grey image of more than 8 bits a channel ({image.mode}). Save it with 8 bits.")
 
 
 def answer_in_batches(
     requests: Sequence[Request], size: int, answer: Callable[[Sequence[Request]], Sequence[T]]
-) -> Iterator[T]:
+) -> Iterator[T | Prediction]:
     """`answer` of at most `size` requests at a time, in order.
 
-    A batch that the memory is too small for is halved, and all after it are no larger.
+    A request that is at fault by itself gets a prediction that says so. A batch that the memory is too small
+    for is halved, and all after it are no larger; DataError where it is too small for one request.
     """
     start = 0
     while start < len(requests):
@@ -274,19 +289,54 @@ def answer_in_batches(
             yield from answers
 
 
-def _within_memory(answer: Callable[[Sequence[Request]], Sequence[T]], batch: Sequence[Request]) -> Sequence[T] | None:
-    """`answer(batch)`; None where the memory is too small for more than one request."""
+def _within_memory(
+    answer: Callable[[Sequence[Request]], Sequence[T]], batch: Sequence[Request]
+) -> Sequence[T | Prediction] | None:
+    """The answers of a batch; None where the memory is too small for more than one request."""
     import torch
 
     try:
-        return answer(batch)
-    except RuntimeError as error:
-        # On a GPU the error has a class of its own; on the processor only its text tells.
-        exhausted = isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
-        if not exhausted or len(batch) == 1:
+        return _without_faults(answer, batch)
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
             raise
+        if len(batch) == 1:
+            raise DataError(
+                f"{batch[0].image}: out of memory with this request alone, id {batch[0].id} ({_first_line(error)}). "
+                "Choose a device with more memory, or a smaller identity.dtype."
+            ) from error
     torch.cuda.empty_cache()  # after the handler, when the traceback no longer keeps the tensors
     return None
+
+
+def _without_faults(
+    answer: Callable[[Sequence[Request]], Sequence[T]], batch: Sequence[Request]
+) -> Sequence[T | Prediction]:
+    """The answers of a batch; halved as long as a request in it is at fault, until that one is alone."""
+    try:
+        return answer(batch)
+    except SampleError as error:
+        if len(batch) == 1:
+            return [_failed(batch[0], error)]
+    middle = len(batch) // 2
+    return [*_without_faults(answer, batch[:middle]), *_without_faults(answer, batch[middle:])]
+
+
+def _failed(request: Request, error: SampleError) -> Prediction:
+    """The prediction of a request that cannot be answered; said at once, since the job goes on until its end."""
+    reason = " ".join(str(error).split())
+    print(f"request {request.id} can't be answered: {reason}", file=sys.stderr)
+    return Prediction(id=request.id, status=Status.ERROR, finish_reason=reason)
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether an error of torch or Python means that memory was too small."""
+    return isinstance(error, MemoryError) or any(sign in str(error) for sign in _EXHAUSTED)
+
+
+def _first_line(error: Exception) -> str:
+    """Of an error's text, without what torch adds about its own source."""
+    return str(error).partition("\n")[0] or type(error).__name__
 
 
 def with_progress(predictions: Iterator[Prediction], total: int, job: Job) -> Iterator[Prediction]:
