@@ -13,13 +13,14 @@ import torch
 from PIL import Image
 
 from reftables.errors import ConfigError, DataError
-from reftables.kosmos import find_groundings
+from reftables.kosmos import decode_pairs, find_groundings
 from reftables.models import kosmos2, kosmos2_model, local
 from reftables.models.job import Job
 from reftables.models.kosmos2_decoding import Decoder
-from reftables.rows import Prediction, Request, Status
+from reftables.rows import Prediction, Request, Status, TruthRow
+from reftables.scoring import boxes
 from tests.torch.conftest import kosmos2_job
-from tests.torch.tiny_kosmos2 import Single
+from tests.torch.tiny_kosmos2 import Single, generate_one_by_one
 
 pytestmark = pytest.mark.torch
 
@@ -34,7 +35,8 @@ def test_predictions_are_the_answers_of_batch_size_one(
 ) -> None:
     predictions = predict(requests, kosmos2_job(kosmos2_folder, execution={"batch_size": batch_size}))
     model = kosmos2_model.load(kosmos2_job(kosmos2_folder), 501)
-    assert [p.text for p in predictions] == [model.write(s.prompt, s.tokens) for s in one_by_one.values()]
+    singles = [(request.text, one_by_one[request.id]) for request in requests]
+    assert [p.text for p in predictions] == [model.write(text, s.prompt, s.tokens) for text, s in singles]
     assert [p.tokens_out for p in predictions] == [len(s.tokens) + s.stopped for s in one_by_one.values()]
     assert [p.tokens_in for p in predictions] == [len(s.prompt) for s in one_by_one.values()]
 
@@ -295,6 +297,49 @@ def test_a_request_without_text_is_not_answered(
 
 def test_no_requests_load_nothing(tmp_path: Path) -> None:
     assert predict([], kosmos2_job(tmp_path)) == []  # where there is nothing to load
+
+
+@pytest.mark.parametrize(
+    ("phrase", "echoed"),
+    [
+        pytest.param("red mug", " red mug", id="as the tokens say it"),
+        pytest.param("red  mug", " red mug", id="the tokenizer normalises it"),
+        pytest.param("日本語 dog", "日本語 dog", id="characters beyond the vocabulary"),
+        pytest.param("½ 日", "1⁄2 日", id="normalised as the tokenizer would"),
+        pytest.param("a </s> dog", "a </s> dog", id="the name of a special token"),
+        pytest.param("<pad> dog", "<pad> dog", id="the name of the token that fills up"),
+    ],
+)
+def test_the_phrase_asked_stands_in_the_answer_also_where_its_tokens_do_not_say_it(
+    kosmos2_folder: Path, images: list[str], phrase: str, echoed: str
+) -> None:
+    text = f"<grounding><phrase>{phrase}</phrase>"
+    (prediction,) = predict([Request(0, images[0], text)], kosmos2_job(kosmos2_folder))
+    model = kosmos2_model.load(kosmos2_job(kosmos2_folder), 501)
+    single = generate_one_by_one(kosmos2_folder, [Request(0, images[0], text)])[0]
+    answer = model.write("", model.encode([""])[0], single.tokens).removeprefix("<image></image>")
+    assert prediction.text == f"<image></image><grounding><phrase>{echoed}</phrase>{answer}"
+
+
+def test_an_answer_to_characters_beyond_the_vocabulary_counts(kosmos2_folder: Path, images: list[str]) -> None:
+    caption = "日本語 dog"
+    (prediction,) = predict(
+        [Request(0, images[0], f"<grounding><phrase>{caption}</phrase>")], kosmos2_job(kosmos2_folder)
+    )
+    ((phrase, pairs),) = find_groundings(prediction.text or "")
+    corners = np.array([decode_pairs(np.array(pairs[:1]), 32)[0]]) * 100
+    (box,) = corners.tolist()
+    truth: TruthRow = {
+        "id": 0,
+        "width": 100,
+        "height": 100,
+        "expression": caption,
+        "bbox_xywh": [box[0], box[1], box[2] - box[0], box[3] - box[1]],
+    }
+    scores = boxes.score([truth], [prediction], kosmos2_job(kosmos2_folder).form, {})
+    assert phrase == caption
+    assert scores.official is not None
+    assert scores.official["precision@1"].value == scores.robust["precision@1"].value == 1
 
 
 def test_float32_stays_float32(kosmos2_folder: Path) -> None:

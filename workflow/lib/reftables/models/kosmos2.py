@@ -160,7 +160,7 @@ class _Grounder:
         return Prediction(
             id=request.id,
             status=Status.OK if decoded.stopped else Status.TRUNCATED,
-            text=self._model.write(prompt.tokens, decoded.tokens),
+            text=self._model.write(prompt.text, prompt.tokens, decoded.tokens),
             finish_reason="stop" if decoded.stopped else "length",
             tokens_in=len(prompt.tokens),
             tokens_out=len(decoded.tokens) + decoded.stopped,

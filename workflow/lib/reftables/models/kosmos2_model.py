@@ -11,6 +11,7 @@ from transformers import AutoTokenizer, CLIPImageProcessorPil, Kosmos2ForConditi
 from transformers.image_utils import OPENAI_CLIP_MEAN, OPENAI_CLIP_STD
 
 from reftables.errors import DataError
+from reftables.kosmos import normalise_caption
 from reftables.models import local
 from reftables.models.job import Job
 from reftables.models.kosmos2_decoding import Decoder, Tensor
@@ -34,6 +35,7 @@ class Kosmos2:
         first = self._tokenizer.unk_token_id + 1
         slots = range(first, first + model.config.latent_query_num)
         self._prefix = [self._tokenizer.bos_token_id, begin, *slots, end]
+        self._unwritten = frozenset(self._tokenizer.all_special_ids)
         self.decoder = Decoder(model, self._prefix, max_length)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
@@ -49,10 +51,23 @@ class Kosmos2:
         """The pixels of RGB images as the model wants them, (n, 3, side, side)."""
         return self._processor.image_processor(images, return_tensors="pt")["pixel_values"]
 
-    def write(self, prompt: Sequence[int], tokens: Sequence[int]) -> str:
-        """Prompt and answer as text, the image as its empty tags: what a fairseq log has of them but `</s>`."""
-        text = self._tokenizer.decode([*prompt[len(self._prefix) :], *tokens], skip_special_tokens=True)
-        return f"{IMAGE}{IMAGE_END}{text}"
+    def write(self, text: str, prompt: Sequence[int], tokens: Sequence[int]) -> str:
+        """Prompt and answer as text, the image as its empty tags: what a fairseq log has of them but `</s>`.
+
+        `prompt` is what `encode` made of `text`, and is read back from its tokens as a log has it. Characters
+        that the vocabulary lacks are lost on that way: all are one token, which is not written. The phrase
+        would be another than the one asked, and even a right box would not count. Then the prompt is `text`,
+        normalised as the tokenizer would have, so that no other difference to the caption is hidden.
+        """
+        asked = prompt[len(self._prefix) :]
+        written = self._decode([*asked, *tokens])
+        if not self._unwritten.isdisjoint(asked):
+            written = normalise_caption(text) + written.removeprefix(self._decode(asked))
+        return f"{IMAGE}{IMAGE_END}{written}"
+
+    def _decode(self, tokens: Sequence[int]) -> str:
+        text: str = self._tokenizer.decode(tokens, skip_special_tokens=True)
+        return text
 
 
 def load(job: Job, max_length: int) -> Kosmos2:
