@@ -65,6 +65,30 @@ def restless_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def qwen_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Qwen2.5-VL with random weights, as all chat models here."""
+    from tests.torch import tiny_qwen
+
+    return tiny_qwen.save(tmp_path_factory.mktemp("weights") / "qwen")
+
+
+@pytest.fixture(scope="session")
+def qwen3_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Qwen3-VL."""
+    from tests.torch import tiny_qwen
+
+    return tiny_qwen.save(tmp_path_factory.mktemp("weights") / "qwen3", tiny_qwen.QWEN3)
+
+
+@pytest.fixture(scope="session")
+def llava_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A LLaVA."""
+    from tests.torch import tiny_llava
+
+    return tiny_llava.save(tmp_path_factory.mktemp("weights") / "llava")
+
+
+@pytest.fixture(scope="session")
 def images(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The images that the tiny model has learnt to tell apart, of one size each."""
     from tests.torch.tiny_kosmos2 import plain_image

@@ -3,86 +3,33 @@
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import huggingface_hub.constants
-import numpy as np
 import pytest
 import torch
-import transformers.dynamic_module_utils
 from PIL import Image
-from safetensors.torch import save_file
-from transformers import LlavaForConditionalGeneration
 
-from reftables.errors import ConfigError, DataError
-from reftables.models import local, openai, vlm, vlm_model
-from reftables.models.job import Job
-from reftables.rows import AnswerFormat, Coordinates, Notation, Order, Prediction, Request, Status, Task
-from tests.torch import tiny_clipseg, tiny_llava, tiny_qwen
-from tests.torch.tiny_kosmos2 import HUB_NAME, fill_hub_cache
+from reftables.errors import DataError
+from reftables.models import local, openai, vlm_model
+from reftables.rows import Prediction, Request, Status
+from tests.torch import tiny_llava, tiny_qwen
+from tests.torch.chats import MOST, SIZES, draw_requests, load, make_job, predict
 from tests.workflow.conftest import Workspace
 
 pytestmark = pytest.mark.torch
 
-BOXES = AnswerFormat(notation=Notation.JSON, coordinates=Coordinates.PIXELS, order=Order.XY, prompt="qwen", grid=None)
-SIZES = [(90, 60), (64, 100), (350, 200)]
-TEXTS = ["the red mug", "left one?", "Where is <it>?"]
-MOST = 48  # new tokens; some answers end before, some don't
-
-
-@pytest.fixture(scope="module")
-def qwen_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_qwen.save(tmp_path_factory.mktemp("weights") / "qwen")
-
-
-@pytest.fixture(scope="module")
-def qwen3_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_qwen.save(tmp_path_factory.mktemp("weights") / "qwen3", tiny_qwen.QWEN3)
-
-
-@pytest.fixture(scope="module")
-def llava_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_llava.save(tmp_path_factory.mktemp("weights") / "llava")
-
 
 @pytest.fixture(scope="module")
 def requests(tmp_path_factory: pytest.TempPathFactory) -> list[Request]:
-    """Every text of every image, images in turn; the images are noise."""
-    at, draw = tmp_path_factory.mktemp("noise"), np.random.default_rng(0)
-    for number, (width, height) in enumerate(SIZES):
-        noise = draw.integers(0, 256, (height, width, 3), dtype=np.uint8)
-        Image.fromarray(noise).save(at / f"{number}.png")
-    pairs = [(number, text) for text in TEXTS for number in range(len(SIZES))]
-    return [Request(id_, str(at / f"{number}.png"), text) for id_, (number, text) in enumerate(pairs)]
-
-
-def make_job(folder: Path | str, form: AnswerFormat = BOXES, **identity: Any) -> Job:
-    return Job(
-        model="chat",
-        benchmark="mine",
-        split="val",
-        task=Task.BOXES,
-        form=form,
-        identity={"backend": "vlm", "weights": str(folder), "max_new_tokens": MOST, **identity},
-        execution={},
-    )
-
-
-def predict(requests: Sequence[Request], job: Job) -> list[Prediction]:
-    return sorted(vlm.predict(requests, job), key=lambda prediction: prediction.id)
+    return draw_requests(tmp_path_factory.mktemp("noise"))
 
 
 @pytest.fixture(scope="module")
 def predictions(qwen_folder: Path, requests: list[Request]) -> list[Prediction]:
     return predict(requests, make_job(qwen_folder))
-
-
-def load(job: Job) -> vlm_model.ChatModel:
-    return vlm_model.load(job, max_new_tokens=MOST, system=None, pixels={}, trust_remote_code=False)
 
 
 def test_answers_are_those_of_generate(
@@ -155,11 +102,7 @@ def test_answers_of_batches_are_those_of_one_by_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     job = make_job(request.getfixturevalue(family))
-    # Twelve more, as long as others or longer than all.
-    more = [replace(r, id=r.id + 9, text=r.text[::-1]) for r in requests] + [
-        replace(r, id=r.id + 18, text=f"{r.text} " * 20) for r in requests[:3]
-    ]
-    mixed = [*requests, *more][:: -1 if backwards else 1]
+    mixed = mixed_lengths(requests)[:: -1 if backwards else 1]
     expected = predict(mixed, job)
     sizes = batch_sizes(monkeypatch)
     assert predict(mixed, replace(job, execution={"batch_size": 6})) == expected
@@ -180,6 +123,92 @@ def test_too_little_memory_halves_the_batch_and_changes_no_answer(
     assert [prediction.text for prediction in found] == [predictions[0].text] * 4
     assert sizes == [4, 2, 1, 1, 1, 1]
     assert "out of memory with 2 requests at once: going on with 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("batch_size", [1, 9])
+def test_a_request_at_fault_costs_no_answer_but_its_own(
+    qwen_folder: Path,
+    requests: list[Request],
+    predictions: list[Prediction],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    batch_size: int,
+) -> None:
+    (tmp_path / "half.jpg").write_bytes(b"\xff\xd8\xff\xe0half")
+    Image.new("RGB", (2100, 10)).save(tmp_path / "strip.png")
+    asked = list(requests)
+    asked[1] = replace(asked[1], text="what is left of <|image_pad|>?")
+    asked[4] = replace(asked[4], image=str(tmp_path / "half.jpg"))
+    asked[7] = replace(asked[7], image=str(tmp_path / "strip.png"))
+    found = predict(asked, replace(make_job(qwen_folder), execution={"batch_size": batch_size}))
+    reasons = {
+        1: f"{requests[1].image}: the text about it holds <|image_pad|>, by which the model is shown an image",
+        4: f"{tmp_path}/half.jpg: not a readable image",
+        7: f"{tmp_path}/strip.png: the model's processor takes no such image or text: absolute aspect ratio must be",
+    }
+    said = capsys.readouterr().err
+    for number, reason in reasons.items():
+        assert (found[number].status, found[number].text) == (Status.ERROR, None)
+        assert (found[number].finish_reason or "").startswith(reason)
+        assert f"request {number} can't be answered: {reason}" in said
+    assert [p for p in found if p.id not in reasons] == [p for p in predictions if p.id not in reasons]
+
+
+@pytest.mark.parametrize(
+    ("family", "token"),
+    [
+        ("qwen_folder", "<|image_pad|>"),
+        ("qwen_folder", "<|video_pad|>"),
+        ("qwen3_folder", "<|vision_start|>"),
+        ("llava_folder", "<image>"),
+    ],
+)
+def test_a_text_cannot_become_an_image(
+    family: str, token: str, requests: list[Request], request: pytest.FixtureRequest
+) -> None:
+    asked = replace(requests[0], text=f"{token} the mug")
+    (prediction,) = predict([asked], make_job(request.getfixturevalue(family)))
+    assert prediction.status is Status.ERROR
+    assert f"the text about it holds {token}, by which the model" in (prediction.finish_reason or "")
+
+
+def test_the_names_of_another_models_tokens_are_text(llava_folder: Path, requests: list[Request]) -> None:
+    (prediction,) = predict([replace(requests[0], text="<|image_pad|>")], make_job(llava_folder))
+    assert prediction.status in {Status.OK, Status.TRUNCATED}
+
+
+def test_no_requests_load_nothing(tmp_path: Path) -> None:
+    assert predict([], make_job(tmp_path)) == []  # where there is nothing to load
+
+
+def without_stop_token(folder: Path, target: Path) -> Path:
+    """A copy whose settings name none; its tokenizer does."""
+    shutil.copytree(folder, target)
+    (target / "generation_config.json").unlink()
+    config = json.loads((target / "config.json").read_text())
+    for settings in (config, config["text_config"]):
+        settings["eos_token_id"] = None
+    (target / "config.json").write_text(json.dumps(config))
+    return target
+
+
+def test_without_a_stop_token_of_its_own_a_model_ends_by_its_tokenizers(
+    qwen_folder: Path, requests: list[Request], predictions: list[Prediction], tmp_path: Path
+) -> None:
+    found = predict(requests, make_job(without_stop_token(qwen_folder, tmp_path / "copy")))
+    both = [(one, other) for one, other in zip(predictions, found, strict=True) if other.status is Status.OK]
+    assert both
+    # The model itself has another stop token as well, so it may end earlier.
+    assert all((other.text or "").startswith(one.text or "-") for one, other in both)
+    assert any(one.tokens_out == other.tokens_out for one, other in both)
+
+
+def test_a_model_that_no_token_ends_is_refused(qwen_folder: Path, tmp_path: Path) -> None:
+    copy = without_stop_token(qwen_folder, tmp_path / "copy")
+    settings = json.loads((copy / "tokenizer_config.json").read_text())
+    (copy / "tokenizer_config.json").write_text(json.dumps({**settings, "eos_token": None}))
+    with pytest.raises(DataError, match=rf"^{copy}: no token that ends an answer, so all would be cut off"):
+        load(make_job(copy))
 
 
 def test_a_tokenizer_without_padding_can_do_batches(
@@ -257,111 +286,28 @@ def test_an_answer_is_complete_cut_or_empty(
     assert (prediction.status, prediction.text, prediction.tokens_in, prediction.tokens_out) == (status, text, 7, 3)
 
 
-def test_half_precision_answers(qwen_folder: Path, requests: list[Request]) -> None:
-    (prediction,) = predict(requests[:1], make_job(qwen_folder, dtype="bfloat16", device="cpu"))
-    assert prediction.text
-
-
-def test_pixels_of_the_resized_image_need_a_processor_that_says_its_size(qwen_folder: Path, llava_folder: Path) -> None:
-    resized = replace(BOXES, coordinates=Coordinates.RESIZED_PIXELS)
-    load(make_job(qwen_folder, resized))
-    with pytest.raises(
-        ConfigError, match=r"models\.chat\.formats\.boxes\.coordinates: CLIPImageProcessorPil does not say"
-    ):
-        load(make_job(llava_folder, resized))
-
-
-def test_limits_that_the_image_processor_does_not_have_are_refused(llava_folder: Path, requests: list[Request]) -> None:
-    with pytest.raises(ConfigError, match=r"identity\.max_pixels: CLIPImageProcessorPil has no such limit"):
-        predict(requests[:1], make_job(llava_folder, max_pixels=50_000))
-
-
-def test_a_model_of_another_kind_is_refused(tmp_path: Path) -> None:
-    folder = tiny_clipseg.save(tmp_path / "clipseg")
-    with pytest.raises(DataError, match="no chat template here"):
-        load(make_job(folder))
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        pytest.param("model.safetensors", "no weights of a model from image and text to text", id="weights"),
-        pytest.param("config.json", "no chat model that sees, or none that transformers can load", id="config"),
-        pytest.param("preprocessor_config.json", "no chat model that sees", id="image processor"),
-        pytest.param("chat_template.jinja", "no chat template here", id="template"),
-    ],
-)
-def test_a_missing_file_is_named(qwen_folder: Path, tmp_path: Path, name: str, message: str) -> None:
-    copy = shutil.copytree(qwen_folder, tmp_path / "copy")
-    (copy / name).unlink()
-    with pytest.raises(DataError, match=message):
-        load(make_job(copy))
-
-
-@pytest.mark.skipif(find_spec("torchvision") is not None, reason="only without torchvision")
-def test_a_processor_that_needs_torchvision_says_so(qwen_folder: Path, tmp_path: Path) -> None:
-    copy = shutil.copytree(qwen_folder, tmp_path / "copy")
-    (copy / "preprocessor_config.json").write_text('{"image_processor_type": "Molmo2ImageProcessor"}')
-    with pytest.raises(DataError, match=r"(?s)none that transformers can load: .*[Tt]orchvision"):
-        load(make_job(copy))
-
-
-REMOTE = """
-from transformers import LlavaConfig, LlavaForConditionalGeneration
-
-class RemoteConfig(LlavaConfig):
-    model_type = "remote_llava"
-
-class RemoteModel(LlavaForConditionalGeneration):
-    config_class = RemoteConfig
-"""
-
-
-@pytest.fixture
-def remote(llava_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Job]:
-    """A model in the hub's cache whose code comes with its weights; the job that asks it."""
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(transformers.dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path / "modules"))
-    folder = shutil.copytree(llava_folder, tmp_path / "remote")
-    (folder / "remote.py").write_text(REMOTE, encoding="utf-8")
-    # Files of LLaVA have the weights under older names, which only LLaVA's own class knows.
-    weights = LlavaForConditionalGeneration.from_pretrained(llava_folder).state_dict()
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-
-    def make(module: str = "remote", **identity: Any) -> Job:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        config["model_type"] = "remote_llava"
-        config["auto_map"] = {
-            "AutoConfig": f"{module}.RemoteConfig",
-            "AutoModelForImageTextToText": f"{module}.RemoteModel",
-        }
-        (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
-        return make_job(HUB_NAME, revision=fill_hub_cache(tmp_path / "hub", folder), **identity)
-
-    return make
-
-
-def test_code_that_comes_with_the_weights_is_not_run(
-    remote: Callable[..., Job], requests: list[Request], tmp_path: Path
+@pytest.mark.parametrize("family", ["qwen_folder", "qwen3_folder", "llava_folder"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_in_half_precision_nine_of_ten_answers_of_batches_are_those_of_one_by_one(
+    family: str, dtype: str, requests: list[Request], request: pytest.FixtureRequest
 ) -> None:
-    with pytest.raises(DataError, match="none that transformers can load"):
-        predict(requests[:1], remote())
-    assert not (tmp_path / "modules").exists()
+    """Of its own precision, to the last token, on the processor, where all are equal; a GPU may round otherwise."""
+    job = make_job(request.getfixturevalue(family), dtype=dtype, device="cpu")
+    asked = mixed_lengths(requests)
+    alone = predict(asked, job)
+    batched = predict(asked, replace(job, execution={"batch_size": 6}))
+    same = [one == other for one, other in zip(alone, batched, strict=True)]
+    assert all(prediction.text for prediction in alone)
+    assert sum(same) >= 0.9 * len(same)
 
 
-def test_code_that_is_trusted_and_pinned_is_run_and_said_to_run(
-    remote: Callable[..., Job], requests: list[Request], llava_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (prediction,) = predict(requests[:1], remote(trust_remote_code=True))
-    (expected,) = predict(requests[:1], make_job(llava_folder))
-    assert (prediction.text, prediction.weights) == (expected.text, "5eed" * 10)
-    assert "remote code: remote.py, of " in capsys.readouterr().out
-
-
-def test_code_of_another_repository_is_not_run(remote: Callable[..., Job], requests: list[Request]) -> None:
-    with pytest.raises(DataError, match=r"code of other repositories, which no commit pins: other/name--remote\."):
-        predict(requests[:1], remote("other/name--remote", trust_remote_code=True))
+def mixed_lengths(requests: Sequence[Request]) -> list[Request]:
+    """The requests and twelve more, as long as others or longer than all."""
+    return [
+        *requests,
+        *(replace(r, id=r.id + 9, text=r.text[::-1]) for r in requests),
+        *(replace(r, id=r.id + 18, text=f"{r.text} " * 20) for r in requests[:3]),
+    ]
 
 
 def test_the_sample_is_answered_scored_and_never_asked_again(qwen_folder: Path, tmp_path: Path) -> None:

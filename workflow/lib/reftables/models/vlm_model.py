@@ -1,7 +1,8 @@
 """A chat model of transformers as its files have it: its messages, the image it is shown, the tokens it writes."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,6 +24,17 @@ from reftables.rows import Coordinates
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+# The settings that name a token by which a model is shown something, or where that begins or ends.
+_SHOWN = re.compile(r"(image|vision|video|audio|boi|eoi).*_(id|index)")
+
+
+class Question(NamedTuple):
+    """An RGB image and what is asked about it; `path` is where the image comes from, for errors."""
+
+    path: str
+    image: "Image"
+    text: str
+
 
 class Answer(NamedTuple):
     """What the model wrote, without its special tokens, and whether it ended by itself."""
@@ -35,21 +47,31 @@ class Answer(NamedTuple):
 
 
 class ChatModel:
-    """A loaded model and its processor; `version` says which weights they are, where that is known."""
+    """A loaded model and its processor; `version` says which weights they are, `stops` are the tokens that end it."""
 
     def __init__(
-        self, model: Any, processor: Any, version: str | None, *, max_new_tokens: int, system: str | None
+        self,
+        model: Any,
+        processor: Any,
+        version: str,
+        *,
+        stops: Collection[int],
+        max_new_tokens: int,
+        system: str | None,
     ) -> None:
         self.version = version
         self._model = model
         self._processor = processor
         self._most = max_new_tokens
         self._before = [] if system is None else [_message("system", {"type": "text", "text": system})]
-        stops = model.generation_config.eos_token_id
-        self._stops = set(stops if isinstance(stops, list) else [stops])
+        self._stops = frozenset(stops)
+        self._placeholders = _placeholders(model.config, processor)
 
-    def answer(self, asked: "Sequence[tuple[Image, str]]") -> list[Answer]:
-        """The greedy answers to RGB images and texts, those of one length in tokens in one batch."""
+    def answer(self, asked: Sequence[Question]) -> list[Answer]:
+        """The greedy answers to questions, those of one length in tokens in one batch.
+
+        SampleError where the model can't be asked one of them.
+        """
         inputs = self._encode(asked)
         lengths = inputs["attention_mask"].sum(1).tolist()
         if len(set(lengths)) == 1:
@@ -60,25 +82,42 @@ class ChatModel:
             answers |= zip(places, self._generate(self._encode([asked[place] for place in places])), strict=True)
         return [answers[place] for place in range(len(asked))]
 
-    def count_tokens(self, image: "Image", text: str) -> int:
-        """The length of a whole message."""
-        return int(self._encode([(image, text)])["input_ids"].shape[1])
+    def count_tokens(self, path: str, image: "Image") -> int:
+        """The length of a message with an image and no text."""
+        return int(self._encode([Question(path, image, "")])["input_ids"].shape[1])
 
     def count_words(self, text: str) -> int:
         """The length of a text by itself."""
         return len(self._processor.tokenizer(text, add_special_tokens=False)["input_ids"])
 
-    def _encode(self, asked: "Sequence[tuple[Image, str]]") -> Any:
+    def _encode(self, asked: Sequence[Question]) -> Any:
         """What the model is given of images and texts, the shorter ones filled up."""
-        messages = [_message("user", {"type": "image", "image": i}, {"type": "text", "text": t}) for i, t in asked]
-        return self._processor.apply_chat_template(
-            [[*self._before, message] for message in messages],
-            add_generation_prompt=True,
-            tokenize=True,
-            return_dict=True,
-            return_tensors="pt",
-            processor_kwargs={"padding": True} if len(asked) > 1 else {},
-        )
+        for question in asked:
+            self._refuse_placeholders(question)
+        messages = [
+            _message("user", {"type": "image", "image": question.image}, {"type": "text", "text": question.text})
+            for question in asked
+        ]
+        try:
+            return self._processor.apply_chat_template(
+                [[*self._before, message] for message in messages],
+                add_generation_prompt=True,
+                tokenize=True,
+                return_dict=True,
+                return_tensors="pt",
+                processor_kwargs={"padding": True} if len(asked) > 1 else {},
+            )
+        except ValueError as error:  # say a strip of an image, for which the model has no grid of patches
+            paths = preview(dict.fromkeys(question.path for question in asked))
+            raise local.SampleError(f"{paths}: the model's processor takes no such image or text: {error}") from error
+
+    def _refuse_placeholders(self, question: Question) -> None:
+        """SampleError where a text would be read as an image, or as the beginning or the end of one."""
+        if found := [token for token in self._placeholders if token in question.text]:
+            raise local.SampleError(
+                f"{question.path}: the text about it holds {preview(found)}, by which the model is shown an image. "
+                "Word it otherwise."
+            )
 
     def _generate(self, inputs: Any) -> list[Answer]:
         """The answers to what `_encode` makes of messages of one length."""
@@ -137,7 +176,30 @@ def load(
         name="a model from image and text to text",
         trust_remote_code=trust_remote_code,
     )
-    return ChatModel(model, processor, weights.version, max_new_tokens=max_new_tokens, system=system)
+    stops = _stop_tokens(weights.folder, model, processor.tokenizer)
+    return ChatModel(model, processor, weights.version, stops=stops, max_new_tokens=max_new_tokens, system=system)
+
+
+def _stop_tokens(folder: Path, model: Any, tokenizer: Any) -> list[int]:
+    """The tokens that end an answer; where the model has none set, it is given its tokenizer's."""
+    settings = model.generation_config
+    if settings.eos_token_id is None:
+        settings.eos_token_id = tokenizer.eos_token_id
+    if settings.eos_token_id is None:
+        raise DataError(
+            f"{folder}: no token that ends an answer, so all would be cut off. Get generation_config.json and "
+            "tokenizer_config.json anew."
+        )
+    return settings.eos_token_id if isinstance(settings.eos_token_id, list) else [settings.eos_token_id]
+
+
+def _placeholders(config: Any, processor: Any) -> list[str]:
+    """The tokens by which the model is shown an image or the like: those of its processor, and of its config."""
+    tokens = [value for name, value in vars(processor).items() if name.endswith("_token") and isinstance(value, str)]
+    ids = [value for name, value in config.to_dict().items() if _SHOWN.fullmatch(name) and isinstance(value, int)]
+    known = [number for number in ids if 0 <= number < len(processor.tokenizer)]
+    tokens += processor.tokenizer.convert_ids_to_tokens(known)
+    return sorted({token for token in tokens if token})
 
 
 def _load_processor(job: Job, folder: Path, pixels: Mapping[str, int], trust_remote_code: bool) -> Any:
