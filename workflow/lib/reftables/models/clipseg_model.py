@@ -15,7 +15,7 @@ from transformers.image_utils import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from reftables.errors import DataError
 from reftables.models import local
 from reftables.models.job import Job
-from reftables.models.pretrained import load_model
+from reftables.models.pretrained import load_model, loading
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -102,12 +102,10 @@ def load(job: Job) -> ClipSeg:
 
 def load_processor(folder: Path) -> tuple[Any, Any]:
     """Image processor and tokenizer; DataError where there are none, or those of another model."""
-    try:
+    with loading(folder, "no tokenizer and image processor of CLIPSeg here"):
         # By Pillow also where torchvision is there, whose pixels differ.
         images = ViTImageProcessorPil.from_pretrained(folder, local_files_only=True)
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError) as error:
-        raise DataError(f"{folder}: no tokenizer and image processor of CLIPSeg here: {error}") from error
     _check_pixels(folder, images)
     return images, tokenizer
 
@@ -124,7 +122,8 @@ def _check_pixels(folder: Path, images: Any) -> None:
     """DataError where the processor is another model's: its masks would be wrong without a word."""
     ramp = np.arange(60 * 90 * 3, dtype=np.uint32).reshape(60, 90, 3)
     image = fromarray((ramp * 37 % 256).astype(np.uint8))
-    pixels = images(image, return_tensors="np")["pixel_values"][0]
+    with loading(folder, "the settings of its image processor can't be used"):
+        pixels = images(image, return_tensors="np")["pixel_values"][0]
     expected = official_pixels(image, pixels.shape[-1])
     if pixels.shape != expected.shape or np.abs(pixels - expected).max() > 1e-5:
         raise DataError(

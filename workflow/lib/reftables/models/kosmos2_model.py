@@ -15,7 +15,7 @@ from reftables.kosmos import normalise_caption
 from reftables.models import local
 from reftables.models.job import Job
 from reftables.models.kosmos2_decoding import Decoder, Tensor
-from reftables.models.pretrained import load_model
+from reftables.models.pretrained import load_model, loading
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -84,13 +84,11 @@ def load(job: Job, max_length: int) -> Kosmos2:
 
 
 def _load_processor(folder: Path) -> Any:
-    try:
+    with loading(folder, "no tokenizer and image processor of Kosmos-2 here"):
         # By Pillow also where torchvision is there, whose pixels differ.
         images = CLIPImageProcessorPil.from_pretrained(folder, local_files_only=True)
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError) as error:
-        raise DataError(f"{folder}: no tokenizer and image processor of Kosmos-2 here: {error}") from error
-    return Kosmos2Processor(images, tokenizer)
+        return Kosmos2Processor(images, tokenizer)
 
 
 def official_pixels(image: "Image", side: int) -> NDArray[np.float32]:
@@ -106,7 +104,8 @@ def _check(folder: Path, model: Any, processor: Any) -> None:
     side = model.config.vision_config.image_size
     ramp = np.arange(60 * 90 * 3, dtype=np.uint32).reshape(60, 90, 3)
     image = fromarray((ramp * 37 % 256).astype(np.uint8))
-    pixels = processor.image_processor(image, return_tensors="np")["pixel_values"][0]
+    with loading(folder, "the settings of its image processor can't be used"):
+        pixels = processor.image_processor(image, return_tensors="np")["pixel_values"][0]
     expected = official_pixels(image, side)
     if pixels.shape != expected.shape or np.abs(pixels - expected).max() > 1e-5:
         raise DataError(
@@ -115,6 +114,8 @@ def _check(folder: Path, model: Any, processor: Any) -> None:
             "or set its size to that height and width."
         )
     tokenizer, words = processor.tokenizer, model.config.text_config.vocab_size
+    if None in (tokenizer.bos_token_id, tokenizer.unk_token_id):
+        raise DataError(f"{folder}: its tokenizer does not know <s> or <unk>. Get tokenizer_config.json anew.")
     ids = tokenizer.convert_tokens_to_ids([*processor.tag_tokens, "<patch_index_0000>", "<patch_index_1023>"])
     if tokenizer.unk_token_id in ids or len(tokenizer) > words:
         raise DataError(

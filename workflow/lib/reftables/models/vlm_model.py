@@ -18,7 +18,7 @@ from transformers import (
 from reftables.errors import ConfigError, DataError, preview
 from reftables.models import local
 from reftables.models.job import Job
-from reftables.models.pretrained import load_model
+from reftables.models.pretrained import load_model, loading
 from reftables.rows import Coordinates
 
 if TYPE_CHECKING:
@@ -204,13 +204,11 @@ def _placeholders(config: Any, processor: Any) -> list[str]:
 
 def _load_processor(job: Job, folder: Path, pixels: Mapping[str, int], trust_remote_code: bool) -> Any:
     options = {"local_files_only": True, "trust_remote_code": trust_remote_code}
-    try:
+    with loading(folder, "no chat model that sees, or none that transformers can load"):
         config = AutoConfig.from_pretrained(folder, **options)
         processor = _processor_class(config).from_pretrained(folder, **options)
         # By Pillow also where torchvision is there, whose pixels differ.
         images = AutoImageProcessor.from_pretrained(folder, backend="pil", **options, **pixels)
-    except (OSError, ValueError, ImportError) as error:  # an ImportError names the package that a processor needs
-        raise DataError(f"{folder}: no chat model that sees, or none that transformers can load: {error}") from error
     if not getattr(processor, "chat_template", None):
         raise DataError(f"{folder}: no chat template here. Get chat_template.jinja or tokenizer_config.json anew.")
     _check_images(job, images, pixels)
