@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -59,15 +60,18 @@ def test_an_answer_that_never_ends_is_truncated(restless_folder: Path, requests:
     assert (prediction.tokens_in or 0) + (prediction.tokens_out or 0) == 180
 
 
-def test_a_caption_of_200_words_is_answered(kosmos2_folder: Path, images: list[str]) -> None:
-    caption = " ".join(["red mug left of a dog"] * 34)[: 200 * 4]
-    long = Request(0, images[0], f"<grounding><phrase>{caption}</phrase>")
-    short = Request(1, images[0], "<grounding><phrase>mug</phrase>")
-    job = kosmos2_job(kosmos2_folder, max_length=2000)
-    answered = predict([long, short], job)
+def test_a_caption_of_200_words_is_answered_as_by_generate_alone(kosmos2_folder: Path, images: list[str]) -> None:
+    caption = " ".join(["red mug left of a dog"] * 34).rsplit(" ", 4)[0]
+    assert len(caption.split()) == 200
+    phrases = (caption, "mug", "every dog")
+    asked = [Request(n, images[0], f"<grounding><phrase>{phrase}</phrase>") for n, phrase in enumerate(phrases)]
+    answered = predict(asked, kosmos2_job(kosmos2_folder, max_length=2000))
+    singles = generate_one_by_one(kosmos2_folder, asked, max_length=2000)
+    write = kosmos2_model.load(kosmos2_job(kosmos2_folder), 2000).write
+    assert [p.text for p in answered] == [write(r.text, singles[r.id].prompt, singles[r.id].tokens) for r in asked]
+    assert [p.status is Status.OK for p in answered] == [single.stopped for single in singles.values()]
     assert answered[0].text is not None
     assert answered[0].text.startswith(f"<image></image><grounding><phrase> {caption}</phrase>")
-    assert answered == [*predict([long], job), *predict([short], job)]
 
 
 def test_a_caption_longer_than_the_length_is_truncated(kosmos2_folder: Path, images: list[str]) -> None:
@@ -120,13 +124,28 @@ class Calls:
         monkeypatch.setattr(Decoder, "decode_alone", count_alone)
 
 
-def test_an_image_is_seen_once_however_its_phrases_fall_into_batches(
-    kosmos2_folder: Path, requests: list[Request], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("batch_size", [2, 3, 5, 50])
+def test_an_image_is_seen_once_and_at_most_once_more_where_answers_are_long(
+    kosmos2_folder: Path,
+    requests: list[Request],
+    one_by_one: dict[int, Single],
+    monkeypatch: pytest.MonkeyPatch,
+    batch_size: int,
 ) -> None:
-    short = [request for request in requests if "every" not in request.text]
+    """However its phrases fall into batches; the second time is for all its answers beyond the first tokens."""
+    asked = [r for r in requests if "every" not in r.text or r.image in (requests[0].image, requests[1].image)]
+    long = {r.image for r in asked if len(one_by_one[r.id].tokens) >= kosmos2.FIRST_TOKENS}
+    seen: list[str] = []
+    read = local.read_image
+    monkeypatch.setattr(local, "read_image", lambda path: seen.append(path) or read(path))
     calls = Calls(monkeypatch)
-    predict(short, kosmos2_job(kosmos2_folder, execution={"batch_size": 3}))
-    assert (calls.images, len(calls.batches)) == (4, 6)
+    predict(asked, kosmos2_job(kosmos2_folder, execution={"batch_size": batch_size}))
+    images = {request.image for request in requests}
+    assert 0 < len(long) < len(images) == 4
+    times = Counter(seen)
+    assert {image: times[image] for image in images - long} == dict.fromkeys(images - long, 1)
+    assert all(1 <= times[image] <= 2 for image in long)
+    assert calls.images == len(seen)
 
 
 def test_only_unfinished_answers_are_decoded_to_the_full_length(

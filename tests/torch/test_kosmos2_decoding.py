@@ -1,6 +1,6 @@
 """Batches of Kosmos-2 that share an image's prefix, against `generate` of transformers at batch size 1."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,21 +53,34 @@ def test_answers_differ_in_length_and_by_image(one_by_one: dict[int, Single]) ->
     assert len({tuple(single.tokens) for single in one_by_one.values()}) > 8
 
 
-ORDERS = {
-    "longest first": lambda prompt: -len(prompt),
-    "longest last": len,
-    "longest in the middle": lambda prompt: abs(len(prompt) - 90),
+# Where the longest prompt of a batch stands, of requests from the shortest prompt to the longest.
+ORDERS: dict[str, Callable[[list[Request]], list[Request]]] = {
+    "first": lambda ascending: ascending[::-1],
+    "last": lambda ascending: ascending,
+    "middle": lambda ascending: ascending[::2] + ascending[1::2][::-1],
 }
 
 
-@pytest.mark.parametrize("size", [1, 2, 5, 24])
-@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS.keys())
+@pytest.mark.parametrize(
+    ("size", "longest"),
+    [
+        (1, "first"),
+        *[(size, longest) for size in (2, 5, 24) for longest in ("first", "last")],
+        (5, "middle"),
+        (24, "middle"),
+    ],
+)
 def test_a_batch_of_any_size_and_order_gives_the_tokens_of_batch_size_one(
-    model: Kosmos2, requests: list[Request], one_by_one: dict[int, Single], order: Any, size: int
+    model: Kosmos2, requests: list[Request], one_by_one: dict[int, Single], longest: str, size: int
 ) -> None:
-    ordered = sorted(requests, key=lambda request: order(one_by_one[request.id].prompt))[:: 1 if size > 1 else 4]
-    for start in range(0, len(ordered), size):
-        batch = ordered[start : start + size]
+    by_image = sorted(requests, key=lambda request: request.image)  # neighbours differ in length
+    for start in range(0, len(requests), size):
+        batch = sorted(by_image[start : start + size], key=lambda request: len(one_by_one[request.id].prompt))
+        batch = ORDERS[longest](batch)
+        lengths = [len(one_by_one[request.id].prompt) for request in batch]
+        assert lengths[{"first": 0, "middle": len(batch) // 2, "last": -1}[longest]] == max(lengths)
+        assert size == 1 or min(lengths[0], lengths[-1]) < max(lengths)
+        assert longest != "middle" or max(lengths[0], lengths[-1]) < max(lengths)
         expected = [(one_by_one[request.id].tokens, one_by_one[request.id].stopped) for request in batch]
         assert decode(model, batch) == expected
 
@@ -150,9 +163,10 @@ def test_a_prompt_that_fills_the_length_is_not_answered(kosmos2_folder: Path) ->
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-def test_half_precision_answers_mostly_as_alone(
+def test_in_half_precision_nine_of_ten_answers_of_a_batch_are_those_of_one_by_one(
     kosmos2_folder: Path, requests: list[Request], dtype: torch.dtype
 ) -> None:
+    """Of its own precision, to the last token. This tiny model has closer calls than a trained one."""
     name = str(dtype).removeprefix("torch.")
     model = kosmos2_model.load(kosmos2_job(kosmos2_folder, dtype=name, device="cpu"), 501)
     singles = generate_one_by_one(kosmos2_folder, requests, dtype=dtype)

@@ -4,10 +4,12 @@ The official settings: the image at 224 x 224 without crop; greedy; no three tok
 tokens with prompt and image, to which transformers counts one more. The answers are those of `generate`
 at batch size 1, whatever the batch size and the order (see `kosmos2_decoding`), so `batch_size` and, in
 float32, the device are `exec` keys. bfloat16 and float16 are faster and answer a few percent otherwise,
-by chance also with another batch size.
+by chance also with another batch size: of a batch and of one by one, the tests ask for nine equal answers
+in ten.
 
 Most answers are a box, some ten tokens. So all requests are decoded up to `FIRST_TOKENS` new tokens, and
-those still unfinished then once more, together, up to `max_length`.
+those still unfinished then once more, together, up to `max_length`. An image is seen once for all its
+phrases, and once more at most for those unfinished.
 
 Source: microsoft/unilm, kosmos-2/evaluation/README.md and refcoco.
 """
