@@ -196,7 +196,7 @@ def test_pixels_are_those_of_the_official_evaluation(
     kosmos2_folder: Path, tmp_path: Path, size_wh: tuple[int, int], mode: str
 ) -> None:
     noise = np.random.default_rng(0).integers(0, 256, (*size_wh[::-1], 3), dtype=np.uint8)
-    path = tmp_path / ("image.tif" if mode == "CMYK" else "image.png")
+    path = tmp_path / ("image.jpg" if mode == "CMYK" else "image.png")
     Image.fromarray(noise).convert(mode).save(path)
     model = kosmos2_model.load(kosmos2_job(kosmos2_folder), 501)
     image = local.read_image(str(path))

@@ -207,21 +207,17 @@ def test_an_absent_copy_is_named(tmp_path: Path):
 
 @pytest.mark.parametrize("mode", ["1", "L", "P", "RGBA", "CMYK"])
 def test_images_are_read_as_rgb(tmp_path: Path, mode: str):
-    Image.new("RGB", (6, 4), "white").convert(mode).save(tmp_path / "image.tif")
-    image = local.read_image(str(tmp_path / "image.tif"))
+    path = tmp_path / ("image.jpg" if mode == "CMYK" else "image.png")
+    Image.new("RGB", (6, 4), "white").convert(mode).save(path)
+    image = local.read_image(str(path))
     assert (image.mode, image.size, image.getpixel((0, 0))) == ("RGB", (6, 4), (255, 255, 255))
 
 
-def saved(form: str, mode: str = "RGB") -> bytearray:
+def saved(form: str, mode: str = "RGB") -> bytes:
     """A small image as a file."""
     file = BytesIO()
     Image.new(mode, (4, 4)).save(file, form)
-    return bytearray(file.getvalue())
-
-
-def changed(content: bytearray, place: int, byte: int) -> bytes:
-    content[place] = byte
-    return bytes(content)
+    return file.getvalue()
 
 
 UNREADABLE = {
@@ -229,7 +225,7 @@ UNREADABLE = {
     "empty": b"",
     "no PNG": b"\x89PNG\r\n\x1a\n0000",
     "no JPEG": b"\xff\xd8\xff\xe0",
-    "a fraction where Pillow wants an integer": changed(saved("TIFF"), 72, 5),
+    "another format": saved("TIFF"),
 }
 
 
@@ -242,20 +238,17 @@ def test_an_unreadable_image_is_named(tmp_path: Path, content: bytes | None):
 
 
 def test_an_image_that_claims_more_memory_than_there_is_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    (tmp_path / "image.jp2").write_bytes(saved("JPEG2000"))
+    (tmp_path / "image.png").write_bytes(saved("PNG"))
 
     def exhaust(*_: Any) -> None:
-        raise MemoryError  # as its reader does where the header claims a size beyond all memory
+        raise MemoryError
 
     monkeypatch.setattr(Image.Image, "convert", exhaust)
-    with pytest.raises(local.SampleError, match=r"image\.jp2: not a readable image \(MemoryError\)"):
-        local.read_image(str(tmp_path / "image.jp2"))
+    with pytest.raises(local.SampleError, match=r"image\.png: not a readable image \(MemoryError\)"):
+        local.read_image(str(tmp_path / "image.png"))
 
 
-@pytest.mark.parametrize(
-    ("form", "mode"), [("PNG", "I;16"), ("TIFF", "I;16"), ("TIFF", "I;16B"), ("TIFF", "I"), ("TIFF", "F")]
-)
-def test_an_image_of_more_than_8_bits_is_refused_rather_than_clipped(tmp_path: Path, form: str, mode: str):
-    (tmp_path / "image").write_bytes(saved(form, mode))
-    with pytest.raises(local.SampleError, match=r"/image: a grey image of more than 8 bits a channel .* with 8 bits"):
-        local.read_image(str(tmp_path / "image"))
+def test_an_image_of_more_than_8_bits_is_refused_rather_than_clipped(tmp_path: Path):
+    (tmp_path / "image.png").write_bytes(saved("PNG", "I;16"))
+    with pytest.raises(local.SampleError, match=r"image\.png: .*grey with more than 8 bits a pixel.*save it with 8"):
+        local.read_image(str(tmp_path / "image.png"))

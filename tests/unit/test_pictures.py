@@ -61,7 +61,7 @@ def test_a_palette_in_rgb() -> None:
 def test_nothing_else_opens_pictures(repository: Path) -> None:
     package = repository / "workflow" / "lib" / "reftables"
     opening = {str(p.relative_to(package)) for p in package.rglob("*.py") if "Image.open(" in p.read_text("utf-8")}
-    assert opening - {"models/local.py"} == {"pictures.py"}
+    assert opening == {"pictures.py"}
 
 
 def test_a_picture_cut_short_is_an_error() -> None:
@@ -74,7 +74,7 @@ POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EOF\n"
 
 @pytest.mark.parametrize("read", [load_picture, load_rgb, picture_size])
 def test_formats_that_run_programs_are_not_even_tried(read: Callable[[io.BytesIO], object]) -> None:
-    with pytest.raises(PictureError, match="cannot identify"):
+    with pytest.raises(PictureError, match="none of BMP, GIF, JPEG, PNG, WEBP, or damaged"):
         read(io.BytesIO(POSTSCRIPT))
 
 

@@ -42,7 +42,7 @@ def opened_picture(source: str | Path | BinaryIO) -> Iterator["Image.Image"]:
     PictureError for what is damaged, when it is opened or inside the block, for other formats, and for more
     pixels than Pillow's limit.
     """
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
     try:
         with Image.open(source, formats=FORMATS) as image:
@@ -50,6 +50,8 @@ def opened_picture(source: str | Path | BinaryIO) -> Iterator["Image.Image"]:
             if limit is not None and pixels > limit:
                 raise PictureError(f"Image size ({pixels} pixels) exceeds limit of {limit} pixels")
             yield image
+    except UnidentifiedImageError as error:
+        raise PictureError(f"none of {', '.join(FORMATS)}, or damaged") from error
     # The warning is an error where Python was told so.
     except (*_DAMAGED, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise PictureError(" ".join(str(error).split()) or type(error).__name__) from error
@@ -63,8 +65,14 @@ def load_picture(source: str | Path | BinaryIO) -> "Image.Image":
 
 
 def load_rgb(source: str | Path | BinaryIO) -> "Image.Image":
-    """The picture in RGB, as its pixels are stored: no turning by EXIF, which no annotation knows of."""
+    """The picture in RGB, as its pixels are stored: no turning by EXIF, which no annotation knows of.
+
+    PictureError also for more than 8 bits a channel: how those are to become 8 is for the owner of the data to
+    say. Pillow would clip them, to white for the most part.
+    """
     with opened_picture(source) as image:
+        if image.mode.startswith("I"):
+            raise PictureError(f"grey with more than 8 bits a pixel, mode {image.mode}: save it with 8")
         return image.convert("RGB")
 
 

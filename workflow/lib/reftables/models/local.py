@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from reftables.errors import ConfigError, DataError
 from reftables.fingerprint import fingerprint
 from reftables.models.job import Job
+from reftables.pictures import PictureError, load_rgb
 from reftables.rows import Prediction, Request, Status
 
 if TYPE_CHECKING:
@@ -250,23 +251,11 @@ def folder_digest(folder: Path) -> str:
 
 
 def read_image(path: str) -> "Image.Image":
-    """The image at `path` in RGB, as its pixels are stored: no turning by EXIF, which no annotation knows of.
-
-    SampleError where it cannot be read, or has more than 8 bits a channel: how those are to become 8 is for
-    the owner of the data to say. Pillow would clip them, to white for the most part.
-    """
-    from PIL import Image
-
+    """The image at `path` in RGB; SampleError where it cannot be read."""
     try:
-        with Image.open(path) as image:
-            if image.mode not in ("I", "F") and not image.mode.startswith("I;16"):
-                return image.convert("RGB")
-    # Pillow's readers raise whatever the damage makes of a chunk; SyntaxError is one of theirs.
-    except (OSError, SyntaxError, ValueError, TypeError, MemoryError, Image.DecompressionBombError) as error:
-        raise SampleError(
-            f"{path}: not a readable image ({str(error) or type(error).__name__}). Get it anew."
-        ) from error
-    raise SampleError(f"{path}: a grey image of more than 8 bits a channel ({image.mode}). Save it with 8 bits.")
+        return load_rgb(path)
+    except PictureError as error:
+        raise SampleError(f"{path}: not a readable image ({error}). Get it anew.") from error
 
 
 def answer_in_batches(

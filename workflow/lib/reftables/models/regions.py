@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reftables.errors import DataError
-from reftables.pictures import PictureError, load_picture
+from reftables.pictures import PictureError, load_rgb
 
 HUES = {"red": 0, "orange": 29, "yellow": 53, "green": 130, "cyan": 185, "blue": 220, "purple": 279, "pink": 325}
 SHAPES = {"triangle": 0.5, "circle": 0.785, "square": 1.0}  # the share of its bounding box that a shape fills
@@ -63,7 +63,7 @@ class Region:
 def read_image(path: str) -> NDArray[np.uint8]:
     """The pixels of an image file, (height, width, 3) RGB."""
     try:
-        return np.asarray(load_picture(path).convert("RGB"))
+        return np.asarray(load_rgb(path))
     except PictureError as error:
         raise DataError(f"{path}: no such image, or none that can be read ({error}). Get it anew.") from error
 
