@@ -1,11 +1,7 @@
 """What reaches a scheduler: resources, nothing secret, and no light work. The scheduler is a script of ours."""
 
-import importlib.util
-import json
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,65 +12,15 @@ from tests.conftest import REPOSITORY
 from tests.server import Server
 from tests.workflow.conftest import Workspace
 from tests.workflow.material import WORDS, baseline, boxes_benchmark, server_model, write_annotations, write_images
+from tests.workflow.schedulers import PROFILES, Scheduler, submit_by, write_command
 
-PROFILES = REPOSITORY / "profiles"
 KEY = "sk-secret-0123456789abcdef"
-
-QSUB = """
-import json, os, subprocess, sys
-from pathlib import Path
-folder = Path(os.environ["FAKE_PBS"])
-number = str(len(list(folder.glob("*.json"))) + 1)
-script = Path(sys.argv[-1])
-(folder / f"{number}.json").write_text(json.dumps([*sys.argv[1:-1], script.read_text()]))
-command = ["sh", "-c", 'sh "$0"; echo $? > "$1"', str(script), str(folder / f"{number}.exit")]
-with (folder / f"{number}.log").open("wb") as log:
-    subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-print(f"{number}.fake")
-"""
-QSTAT = """
-import os, sys
-from pathlib import Path
-number = sys.argv[-1].removesuffix(".fake")
-ended = Path(os.environ["FAKE_PBS"], f"{number}.exit")
-code = ended.read_text().strip() if ended.exists() else ""
-print(f"Job Id: {number}.fake\\n    job_state = {'F' if code else 'R'}\\n    Exit_status = {code}")
-"""
-
-
-class Pbs:
-    """A scheduler that runs everything at once, and remembers how it was asked."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder / "pbs"
-        self.folder.mkdir()
-        for name, source in {"qsub": QSUB, "qstat": QSTAT}.items():
-            write_command(folder / "bin" / name, f"#!{sys.executable}\n{source}")
-        self.environment = {"FAKE_PBS": str(self.folder), "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
-
-    @property
-    def submitted(self) -> list[list[str]]:
-        """Options and script of each job, in order."""
-        paths = sorted(self.folder.glob("*.json"), key=lambda path: int(path.stem))
-        return [json.loads(path.read_text()) for path in paths]
-
-
-def write_command(path: Path, text: str) -> None:
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(text)
-    path.chmod(0o755)
 
 
 @pytest.fixture
-def pbs(workspace: Workspace, tmp_path: Path) -> Pbs:
+def pbs(workspace: Workspace, tmp_path: Path) -> Scheduler:
     """The scheduler, and a workspace that submits to it by the shipped profile."""
-    if importlib.util.find_spec("snakemake_executor_plugin_cluster_generic") is None:
-        pytest.skip("the plugin cluster-generic is not installed: make test EXTRAS=cluster")
-    pbs = Pbs(tmp_path)
-    workspace.more_environment = pbs.environment | {"SERVED_KEY": KEY}
-    profile = ("--workflow-profile", str(PROFILES / "cluster-generic"))
-    workspace.where = (*profile, "--jobs", "2", "--latency-wait", "5", "--seconds-between-status-checks", "1")
-    return pbs
+    return submit_by("cluster-generic", workspace, tmp_path)
 
 
 def prepare(workspace: Workspace, server: Server, **execution: Any) -> None:
@@ -89,7 +35,7 @@ def prepare(workspace: Workspace, server: Server, **execution: Any) -> None:
     }
 
 
-def test_resources_reach_the_scheduler_and_light_rules_do_not(workspace: Workspace, pbs: Pbs) -> None:
+def test_resources_reach_the_scheduler_and_light_rules_do_not(workspace: Workspace, pbs: Scheduler) -> None:
     with Server() as server:
         prepare(workspace, server, threads=2, gpu=1, mem_mb=700, runtime=90, api_slots=1)
         run = workspace.run()
@@ -100,7 +46,7 @@ def test_resources_reach_the_scheduler_and_light_rules_do_not(workspace: Workspa
     assert "walltime=90:00" in submitted
 
 
-def test_a_failed_job_is_submitted_again_with_more_memory(workspace: Workspace, pbs: Pbs) -> None:
+def test_a_failed_job_is_submitted_again_with_more_memory(workspace: Workspace, pbs: Scheduler) -> None:
     with Server({"do": "status", "status": 400, "match": WORDS[2], "times": 1}) as server:
         prepare(workspace, server, mem_mb=700)
         workspace.run()
@@ -109,7 +55,7 @@ def test_a_failed_job_is_submitted_again_with_more_memory(workspace: Workspace, 
     assert [re.search(r"mem=(\d+)mb", request)[1] for request in requests] == ["700", "1400"]
 
 
-def test_shards_are_jobs_of_their_own(workspace: Workspace, pbs: Pbs) -> None:
+def test_shards_are_jobs_of_their_own(workspace: Workspace, pbs: Scheduler) -> None:
     with Server() as server:
         prepare(workspace, server, shards=2)
         workspace.run()
@@ -117,12 +63,19 @@ def test_shards_are_jobs_of_their_own(workspace: Workspace, pbs: Pbs) -> None:
     assert len(pbs.submitted) == 2
 
 
-def test_a_key_stands_in_no_script_and_no_other_file(workspace: Workspace, pbs: Pbs) -> None:
-    with Server() as server:
+@pytest.mark.parametrize("profile", ["cluster-generic", "slurm"])
+def test_a_key_stands_in_no_script_and_no_other_file(workspace: Workspace, tmp_path: Path, profile: str) -> None:
+    """Even when everything is logged, and of a job that fails, whose log is shown and kept."""
+    scheduler = submit_by(profile, workspace, tmp_path)
+    workspace.more_environment["SERVED_KEY"] = KEY
+    with Server({"do": "status", "status": 400, "match": WORDS[2]}) as server:
         prepare(workspace, server, key_env="SERVED_KEY")
-        workspace.run()
+        failed = workspace.run("--verbose", "--retries", "0", check=False)
         assert server.asked[0].headers["authorization"] == f"Bearer {KEY}"
-    for folder in (workspace.folder, pbs.folder):
+    assert failed.status == 1
+    assert "1 of 6 requests failed" in failed.output
+    assert KEY not in failed.output
+    for folder in (workspace.folder, scheduler.folder):
         files = [path for path in folder.rglob("*") if path.is_file()]
         assert not [path for path in files if KEY.encode() in path.read_bytes()]
 

@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
+from snakemake.logging import logger
 
 LIBRARY = Path(workflow.basedir) / "workflow" / "lib"
 sys.path.insert(0, str(LIBRARY))
@@ -29,6 +30,7 @@ from reftables.config import load
 from reftables.errors import ReftablesError
 from reftables.expected import expected, write_expected
 from reftables.files import canonical_json
+from reftables.hiding import hide_keys
 from reftables.published import PUBLISHED, published_names, read_published, require_models
 from reftables.lineage import Digests, Lineages, code, gallery_lineage, made_by_rules, short, tables_lineage
 from reftables.stages.sample import OUTPUTS as SAMPLE_OUTPUTS
@@ -46,6 +48,7 @@ try:
 except ReftablesError as error:
     raise WorkflowError(str(error)) from None
 
+hide_keys(logger, config["models"])
 DIGESTS.save()
 write_expected(EXPECTED, dry=workflow.output_settings.dryrun)
 
