@@ -30,6 +30,12 @@ include: "workflow/rules/gallery.smk"
 include: "workflow/rules/plan.smk"
 
 
+onstart:
+    # Not earlier: only now Snakemake has told where the jobs are to run.
+    if not workflow.local_exec:
+        refuse_shell_code()
+
+
 localrules:
     all,
     plan,

@@ -30,7 +30,7 @@ def logged(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) ->
     ("message", "arguments"),
     [
         (f"environment: {KEY}", ()),
-        (f"environment: {dict(key=KEY)!r}", ()),
+        (f"environment: {[KEY]!r}", ()),
         ("environment: %s", (KEY,)),
         ("environment: %(a)s", ({"a": KEY},)),
         (ValueError(KEY), ()),

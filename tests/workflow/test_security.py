@@ -10,6 +10,7 @@ import pytest
 from tests.server import Server
 from tests.workflow.conftest import Workspace
 from tests.workflow.material import WORDS, boxes_benchmark, server_model, write_annotations, write_fairseq, write_images
+from tests.workflow.schedulers import submit_by
 
 KEY = "sk-very/secret+key-0123456789"
 # Each would leave a file `owned` if a shell read it.
@@ -82,6 +83,31 @@ def test_names_that_stand_in_paths_are_plain(workspace: Workspace, change: dict[
     assert failed.status == 1
     assert "does not match" in failed.output
     assert not list(workspace.folder.rglob("owned"))
+
+
+@pytest.mark.parametrize("profile", ["cluster-generic", "slurm"])
+def test_a_folder_that_a_shell_could_read_submits_nothing(tmp_path: Path, profile: str) -> None:
+    workspace = Workspace(tmp_path / "$(touch owned)`touch owned`")
+    scheduler = submit_by(profile, workspace, tmp_path)
+    with Server() as server:
+        configure(workspace, server, "data")
+        refused = workspace.run(check=False)
+    assert refused.status == 1
+    assert "holds '$', which shells read otherwise" in refused.output
+    assert not scheduler.submitted
+    assert not list(tmp_path.rglob("owned"))
+
+
+@pytest.mark.parametrize("profile", ["cluster-generic", "slurm"])
+def test_a_folder_and_a_config_of_other_strange_names_are_submitted_as_they_are(tmp_path: Path, profile: str) -> None:
+    workspace = Workspace(tmp_path / "a b; touch owned & (touch owned) | > owned é % * ~ # {x}")
+    scheduler = submit_by(profile, workspace, tmp_path)
+    with Server() as server:
+        configure(workspace, server, "d a;t&a")
+        workspace.run()
+    assert len(scheduler.submitted) == 1
+    assert workspace.metrics("served", "mine", "val")["n"] == len(WORDS)
+    assert not list(tmp_path.rglob("owned"))
 
 
 @pytest.mark.parametrize("fails", [False, True], ids=["answers", "refuses"])

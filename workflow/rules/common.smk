@@ -34,6 +34,7 @@ from reftables.hiding import hide_keys
 from reftables.published import PUBLISHED, published_names, read_published, require_models
 from reftables.lineage import Digests, Lineages, code, gallery_lineage, made_by_rules, short, tables_lineage
 from reftables.stages.sample import OUTPUTS as SAMPLE_OUTPUTS
+from reftables.submitting import require_plain
 
 try:
     CONFIG = load(config)
@@ -51,6 +52,15 @@ except ReftablesError as error:
 hide_keys(logger, config["models"])
 DIGESTS.save()
 write_expected(EXPECTED, dry=workflow.output_settings.dryrun)
+
+
+def refuse_shell_code():
+    """Stop before a job is submitted from a folder, or with a file, whose name a shell could run."""
+    files = {f"the config file {number}": str(path) for number, path in enumerate(workflow.overwrite_configfiles, 1)}
+    try:
+        require_plain({"the working directory": os.getcwd(), "the workflow": workflow.main_snakefile, **files})
+    except ReftablesError as error:
+        raise WorkflowError(str(error)) from None
 
 
 def any_of(names):
