@@ -1,5 +1,8 @@
 """The store: nothing that was paid for is lost, nothing is asked twice."""
 
+import errno
+import os
+import re
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -239,3 +242,48 @@ def test_a_lock_file_that_a_killed_job_left_stops_nobody(tmp_path: Path) -> None
     again = Backend()
     predict(again, tmp_path)
     assert again.asked == [0, 1, 3]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[" * 100_000,
+        '{"key": "k", "prediction": "ok"}',
+        '{"key": "k", "prediction": ["ok"]}',
+        '{"key": "k", "prediction": {"id": 0, "status": "ok", "image_size": []}}',
+        '{"key": ["k"], "prediction": {"id": 0, "status": "ok"}}',
+        '["key"]',
+        "1",
+    ],
+    ids=["deep", "text", "list", "size", "key", "no object", "number"],
+)
+def test_a_line_that_holds_no_answer_is_passed_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str
+) -> None:
+    predict(Backend(), tmp_path)
+    with (tmp_path / "val.0-of-1.jsonl").open("a") as file:
+        file.write(f"{line}\n")
+    again = Backend()
+    predict(again, tmp_path)
+    assert again.asked == []
+    assert "1 torn line(s) passed over" in capsys.readouterr().err
+
+
+def test_a_lock_file_of_somebody_else_stops_nobody(tmp_path: Path) -> None:
+    for name in ("val.old.lock", "val.old.1-of-2.lock", "val..lock"):
+        (tmp_path / name).touch()
+    again = Backend()
+    predict(again, tmp_path)
+    assert again.asked == [0, 1, 3]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP], ids=errno.errorcode.get)
+def test_a_file_system_without_locks_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    """Else the file that a killed job left would count as a lock for ever."""
+
+    def refuse(_descriptor: int, _operation: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with pytest.raises(DataError, match=rf"^{re.escape(str(tmp_path))}: this file system has no locks .*-o flock"):
+        predict(Backend(), tmp_path)

@@ -10,10 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from filelock import FileLock
-
 from reftables.errors import DataError, shown
 from reftables.files import read_lines, write_atomically
+from reftables.locks import acquire, file_lock
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 HEADER = "path\tbytes\tsha256\turl"
@@ -31,8 +30,12 @@ class Recorded(NamedTuple):
 def locked(path: Path) -> Iterator[None]:
     """Hold the lock of a file (`.NAME.lock` beside it): another process waits."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(path.with_name(f".{path.name}.lock")):
+    lock = file_lock(path.with_name(f".{path.name}.lock"))
+    acquire(lock, wait=True)
+    try:
         yield
+    finally:
+        lock.release()
 
 
 def read_ledger(path: Path) -> dict[str, Recorded]:

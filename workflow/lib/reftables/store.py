@@ -21,12 +21,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from filelock import FileLock, Timeout
+from filelock import FileLock
 
 from reftables.errors import DataError
 from reftables.files import canonical_json, dump_json, parse_prediction, prediction_row
+from reftables.locks import acquire, file_lock
 from reftables.rows import Prediction, Status
 from reftables.shards import WHOLE, Shard
+
+# What reading a line raises that holds no answer: torn, nested beyond reading, or of another shape.
+_NO_ANSWER = (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError)
 
 
 def key_of(decides: Mapping[str, Any]) -> str:
@@ -54,7 +58,7 @@ class Store:
                 try:
                     row = json.loads(line)
                     self._answers.setdefault(row["key"], parse_prediction(row["prediction"]))
-                except (ValueError, KeyError, TypeError):
+                except _NO_ANSWER:
                     passed_over += 1
             if passed_over:
                 print(
@@ -124,7 +128,7 @@ def locked(folder: Path, split: str, shard: Shard = WHOLE) -> Iterator[None]:
     two that hold on would wait for each other for ever.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    own = FileLock(folder / f"{split}.{shard}.lock")
+    own = file_lock(folder / f"{split}.{shard}.lock")
     _acquire(own)
     while busy := _held_otherwise(folder, split, shard):
         own.release()
@@ -139,22 +143,22 @@ def locked(folder: Path, split: str, shard: Shard = WHOLE) -> Iterator[None]:
 
 
 def _acquire(lock: FileLock) -> None:
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
+    if not acquire(lock, wait=False):
         print(f"waiting for another job that holds {lock.lock_file}", file=sys.stderr)
-        lock.acquire()
+        acquire(lock, wait=True)
 
 
 def _held_otherwise(folder: Path, split: str, shard: Shard) -> FileLock | None:
     """A held lock of a shard of another count, if there is one."""
     for path in folder.glob(f"{split}.*.lock"):
-        lock = FileLock(path)
-        if Shard.parse(path.name.removesuffix(".lock").rpartition(".")[2]).count == shard.count:
-            continue
         try:
-            lock.acquire(timeout=0)
-        except Timeout:
+            other = Shard.parse(path.name.removeprefix(f"{split}.").removesuffix(".lock"))
+        except ValueError:
+            continue  # a file that somebody else put there
+        if other.count == shard.count:
+            continue
+        lock = file_lock(path)
+        if not acquire(lock, wait=False):
             return lock
         lock.release()
     return None
