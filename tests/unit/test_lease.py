@@ -5,14 +5,18 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import pytest
 
 from reftables import lease
 from reftables.errors import DataError
 from reftables.lease import VISIBLE, find_devices, gpu_lease
+from reftables.models.job import Job
+from reftables.rows import AnswerFormat, Notation, Prediction, Request, Status, Task
+from reftables.stages.infer import predict_through_store
 
 
 @pytest.fixture(autouse=True)
@@ -81,7 +85,7 @@ def test_two_jobs_that_want_both_do_not_wait_for_each_other() -> None:
     done: list[int] = []
 
     def job() -> None:
-        with lease._taken(2, ["GPU-a", "GPU-b"]):
+        with lease._taken(2, {"0": "GPU-a", "1": "GPU-b"}):
             time.sleep(0.02)
             done.append(1)
 
@@ -99,6 +103,77 @@ def test_what_a_scheduler_or_the_user_assigned_stands(monkeypatch: pytest.Monkey
     with gpu_lease(1):
         assert os.environ.get(VISIBLE) == ("7" if name == VISIBLE else None)
     assert os.environ[name] == "7"
+
+
+@pytest.mark.parametrize("scheduler", [None, "SLURM_JOB_ID"])
+def test_jobs_that_share_an_allocation_of_several_lease_among_those(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheduler: str | None
+) -> None:
+    if scheduler:
+        monkeypatch.setenv(scheduler, "7")
+    monkeypatch.setenv(VISIBLE, "1,0")
+    with Leaser(tmp_path) as first, Leaser(tmp_path) as second:
+        assert {first.says(), second.says()} == {"CUDA_VISIBLE_DEVICES=1", "CUDA_VISIBLE_DEVICES=0"}
+    with gpu_lease(1):
+        assert os.environ[VISIBLE] == "1"
+    assert os.environ[VISIBLE] == "1,0"
+
+
+def test_a_run_that_numbers_devices_and_one_that_does_not_share_their_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+    with gpu_lease(1):
+        monkeypatch.setenv(VISIBLE, "0,1")
+        with gpu_lease(1):
+            assert os.environ[VISIBLE] == "1"
+
+
+def test_devices_that_the_driver_does_not_tell_are_leased_by_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VISIBLE, "MIG-GPU-c/1/0, 5")
+    with gpu_lease(1):
+        assert os.environ[VISIBLE] == "MIG-GPU-c/1/0"
+
+
+def test_a_stage_predicts_on_what_it_leased(tmp_path: Path) -> None:
+    """And the model sees that one only, from the first import of its libraries on."""
+    seen: list[str | None] = []
+
+    class Backend:
+        @staticmethod
+        def decides(request: Request, job: Job, image_digest: str) -> dict[str, str]:
+            return {"text": request.text}
+
+        @staticmethod
+        def predict(requests: Sequence[Request], job: Job) -> Iterator[Prediction]:
+            seen.append(os.environ.get(VISIBLE))
+            yield from (Prediction(id=request.id, status=Status.OK, text="yes") for request in requests)
+
+    form = AnswerFormat(notation=Notation.KOSMOS, coordinates=None, order=None, prompt="kosmos", grid=32)
+    names: dict[str, Any] = {"model": "m", "benchmark": "b", "split": "val", "task": Task.BOXES, "form": form}
+    job = Job(**names, identity={"backend": "fake"}, execution={"gpu": 1})
+    predict_through_store(Backend, [Request(0, "a.jpg", "cat")], job, {"a.jpg": "1"}, tmp_path)  # type: ignore[arg-type]
+    assert seen == ["GPU-a"]
+    assert VISIBLE not in os.environ
+
+
+@pytest.mark.parametrize("kind", ["open", "a link", "a file", "another's"])
+def test_a_folder_of_locks_that_others_could_reach_into_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    folder = tmp_path / f"reftables-gpus-{os.getuid()}"
+    if kind == "a link":
+        (tmp_path / "elsewhere").mkdir(mode=0o700)
+        folder.symlink_to(tmp_path / "elsewhere")
+    elif kind == "a file":
+        folder.touch(mode=0o600)
+    else:
+        folder.mkdir(mode=0o700)
+    if kind == "open":
+        folder.chmod(0o770)
+    if kind == "another's":
+        other = os.getuid() + 1
+        folder.rename(tmp_path / f"reftables-gpus-{other}")
+        monkeypatch.setattr("os.getuid", lambda: other)
+    with pytest.raises(DataError, match="not a folder that only you may write to"), gpu_lease(1):
+        pass
 
 
 def test_a_job_without_a_gpu_leases_none() -> None:
