@@ -78,8 +78,9 @@ def make_run(folder: Path) -> None:
         predict_and_score(model, [answer(row) for row in range(len(EXPRESSIONS))])
     expected = str(run.write())
     analyse.main(["--expected", expected, "--results", "results"])
-    arguments = ["--analysis", paths.ANALYSIS, "--published", "published.csv", "--config", "{}", "--results", "results"]
-    render.main(["--expected", expected, *arguments])
+    Path(paths.CONFIG).write_text("{}", encoding="utf-8")
+    arguments = ["--analysis", paths.ANALYSIS, "--published", "published.csv", "--config", paths.CONFIG]
+    render.main(["--expected", expected, *arguments, "--results", "results"])
     for model, other in (("kosmos", "pixels"), ("pixels", "kosmos")):
         make_gallery(model, other)
     gallery_index.main(["--expected", expected, "--index", paths.GALLERY_INDEX, "--script", paths.GALLERY_SCRIPT])

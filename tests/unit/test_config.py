@@ -1,6 +1,8 @@
 """The configuration: defaults, and one clear error that names the key."""
 
 import copy
+import math
+from datetime import date
 from typing import Any
 
 import pytest
@@ -37,6 +39,14 @@ BASE: dict[str, Any] = {
     },
     "run": {"models": ["theirs", "center"], "benchmarks": ["mine", "places"]},
 }
+
+BOXES = {"boxes": {"notation": "kosmos"}}
+SECRET = "sk-live-0123456789abcdef"
+
+
+def fetched(**changes: Any) -> dict[str, Any]:
+    """An entry of `downloads`."""
+    return {"url": "https://host/file?download=1", "to": "resources/file", "licence": "free", **changes}
 
 
 def changed(path: str, value: Any) -> dict[str, Any]:
@@ -102,7 +112,7 @@ def test_pairs_are_compared_as_far_as_both_models_are_selected() -> None:
         ("benchmarks/mine/folders", {"test": "T"}, "benchmarks.mine.folders.test: no such split; splits: val"),
         ("benchmarks/mine/annotations", 5, "benchmarks.mine.annotations: 5 is no path or name"),
         ("benchmarks/mine/annotations", "", "benchmarks.mine.annotations: '' is no path or name; source mdetr needs"),
-        ("benchmarks/mine/splits", {2014: 3}, "benchmarks.mine.splits: 2014 is not of type 'string'"),
+        ("benchmarks/mine/splits", {2014: 3}, "benchmarks.mine.splits: the name 2014 is of type int to YAML. Quote"),
         ("benchmarks/mine/scoring", {"strict": "no"}, "benchmarks.mine.scoring.strict: 'no' is not of type 'boolean'"),
         ("benchmarks/mine/scoring", {"eval_size": True}, "benchmarks.mine.scoring.eval_size: True is not of type"),
         ("benchmarks/mine/scoring", {"eval_size": 0}, "benchmarks.mine.scoring.eval_size: 0 is less than the minimum"),
@@ -114,6 +124,25 @@ def test_pairs_are_compared_as_far_as_both_models_are_selected() -> None:
         ("tables/t", {"benchmarks": ["other"]}, "tables.t.benchmarks: 'other' is not in the registry"),
         ("comparisons", [["center", "other"]], "comparisons[0]: 'other' is not in the registry; it has center, theirs"),
         ("comparisons", [["center", "center"]], "comparisons.0: ['center', 'center'] has non-unique elements"),
+        ("models/theirs/identity/revision", date(2024, 1, 1), "models.theirs.identity.revision: 2024-01-01 is of type"),
+        ("models/theirs/identity", {True: 1}, "models.theirs.identity: the name True is of type bool to YAML. Quote"),
+        ("models/theirs/exec/threads", math.nan, "models.theirs.exec.threads: nan is not a number"),
+        (
+            "models/theirs/identity/a",
+            [{"b": "\ud800"}],
+            "models.theirs.identity.a.0.b: the text holds a NUL or half of",
+        ),
+        ("benchmarks/mine/images", "a\0b", "benchmarks.mine.images: the text holds a NUL or half of a surrogate pair"),
+        ("benchmarks/mine/splits", {"a" * 101: 1}, f"benchmarks.mine.splits: '{'a' * 20}'… is longer than 100 letters"),
+        ("benchmarks/mine/splits", {"b" + "ab" * 20: 1}, f"benchmarks.mine.splits.b{'ab' * 20}: Snakemake refuses"),
+        ("models/" + "0" * 20, {"identity": {"backend": "recorded"}, "formats": BOXES}, f"models.{'0' * 20}: Snake"),
+        ("models/center/exec", {"shards": 1001}, "models.center.exec.shards: 1001 is greater than the maximum of 1000"),
+        ("downloads/d", fetched(to="resources/x/"), "downloads.d.to: resources/x/ is a folder; name the file"),
+        ("downloads/d", fetched(to="resources/./digests.tsv"), "downloads.d: resources/./digests.tsv is where the"),
+        ("downloads/d", fetched(to="resources/a\tb"), "downloads.d: 'resources/a\\tb' holds a control character"),
+        ("downloads/d", fetched(unpack={"a\n": "resources/a"}), "downloads.d: 'a\\n' holds a control character"),
+        ("downloads/d", fetched(url=["http://h/a\nb"]), "downloads.d: 'http://h/a\\nb' holds a control character"),
+        ("images/i", {"folder": "resources/a\n", "licence": "free"}, "images.i: 'resources/a\\n' holds a control"),
         ("gallery/side", 20, "gallery.side: 20 is less than the minimum of 64"),
     ],
 )
@@ -125,6 +154,41 @@ def test_faults_name_the_key(path: str, value: Any, message: str | None) -> None
     with pytest.raises(ConfigError) as caught:
         load(config)
     assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "key"),
+    [
+        ("models/center/exec", {"key_env": SECRET}, "models.center.exec.key_env: the name of an environment variable"),
+        ("models/center/exec", {"key_env": {"a": SECRET}}, "models.center.exec.key_env: the name of an environment"),
+        ("models/center/exec", {"key_env": f"A{'b' * 32}"}, "models.center.exec.key_env: the name of an environment"),
+        ("models/center/exec", SECRET, "models.center.exec: a mapping is expected"),
+        ("models/center/exec", {"url": f"http://u:{SECRET}@host"}, "models.center.exec.url: an address holds no user"),
+        ("downloads/d", fetched(url=f"http://{SECRET}@host/a"), "downloads.d.url: an address holds no user"),
+        ("downloads/d", fetched(url=f"ftp://{SECRET}@host/a"), "downloads.d.url: an address is expected"),
+        (
+            "downloads/d",
+            fetched(url=["http://h", f"http://h/?a=1&Api_Key={SECRET}"]),
+            "downloads.d.url: its query seems",
+        ),
+        ("downloads/d", fetched(url=f"http://[{SECRET}]/"), "downloads.d.url: an address is expected"),
+        (
+            "images/i",
+            {"folder": "resources/i", "licence": "free", "url": f"https://h/{{name}}?X-Amz-Signature={SECRET}"},
+            "images.i.url: its query seems to hold a key",
+        ),
+    ],
+)
+def test_a_pasted_secret_is_refused_and_not_repeated(path: str, value: Any, key: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(changed(path, value))
+    assert str(caught.value).startswith(key)
+    assert "b" * 8 not in str(caught.value)
+    assert SECRET not in str(caught.value)
+
+
+def test_a_query_that_holds_no_key_passes() -> None:
+    assert load(changed("downloads/d", fetched())).downloads["d"].urls == ("https://host/file?download=1",)
 
 
 @pytest.mark.parametrize(

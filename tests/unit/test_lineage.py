@@ -8,7 +8,7 @@ import pytest
 
 from reftables.config import load
 from reftables.errors import ConfigError
-from reftables.expected import write_expected
+from reftables.expected import write_when_different
 from reftables.lineage import Digests, Lineages
 from tests.unit.test_config import changed
 
@@ -104,19 +104,19 @@ def test_a_change_shows_in_its_part(digests: Digests, path: str, value: Any, par
 
 def test_expected_is_written_only_when_it_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    write_expected({"a": 1}, dry=True, path="expected.json")  # the first time also by a dry run
+    write_when_different({"a": 1}, "expected.json", dry=True)  # the first time also by a dry run
     os.utime("expected.json", (1, 1))
-    write_expected({"a": 1}, dry=False, path="expected.json")
+    write_when_different({"a": 1}, "expected.json", dry=False)
     assert Path("expected.json").stat().st_mtime == 1
-    write_expected({"a": 2}, dry=True, path="expected.json")
+    write_when_different({"a": 2}, "expected.json", dry=True)
     assert Path("expected.json").stat().st_mtime == 1
-    write_expected({"a": 2}, dry=False, path="expected.json")
+    write_when_different({"a": 2}, "expected.json", dry=False)
     assert '"a": 2' in Path("expected.json").read_text()
 
 
 def test_expected_of_a_run_that_goes_on_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    write_expected({"a": 1}, dry=False, path="expected.json")
+    write_when_different({"a": 1}, "expected.json", dry=False)
     write(tmp_path / ".snakemake" / "locks" / "0.input.lock", "")
-    write_expected({"a": 2}, dry=False, path="expected.json")
+    write_when_different({"a": 2}, "expected.json", dry=False)
     assert '"a": 1' in Path("expected.json").read_text()

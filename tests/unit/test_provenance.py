@@ -19,8 +19,8 @@ def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     run = Run(tmp_path / "results").table("boxes", ["refcoco"])
     for split in ("val", "testA"):
         run.cell("mine", "refcoco", split, official={"precision@1": 0.5}, tokens={"in": 100, "out": 7})
-    arguments = ["--expected", str(run.write()), "--config", '{"run": {"models": ["mine"]}}', "--results", "results"]
-    render.main(arguments)
+    Path("config.json").write_text('{"run": {"models": ["mine"]}}')
+    render.main(["--expected", str(run.write()), "--config", "config.json", "--results", "results"])
     found: dict[str, Any] = json.loads(Path("results/provenance.json").read_text(encoding="utf-8"))
     return found
 

@@ -57,13 +57,13 @@ def gather_shards(folder: Path, *shards: list[int], limit: int | None = None) ->
     """The prediction file made of shards with these ids, of five requests."""
     (folder / "requests").write_text("".join(f"[image]{n}.jpg<tab>cat\n" for n in range(5)))
     (folder / "truth").write_text("".join(f'{{"id":{n}}}\n' for n in range(5)))
-    paths = []
     for number, ids in enumerate(shards):
-        paths.append(str(folder / f"val.{number}-of-{len(shards)}.jsonl"))
-        write_predictions(paths[-1], [Prediction(id=i, status=Status.OK, text=f"{i}") for i in ids])
+        path = folder / f"val.{number}-of-{len(shards)}.jsonl"
+        write_predictions(path, [Prediction(id=i, status=Status.OK, text=f"{i}") for i in ids])
     limited = [] if limit is None else ["--limit", str(limit), "--truth", str(folder / "truth")]
     files = ["--requests", str(folder / "requests"), "--predictions", str(folder / "gathered")]
-    gather.main(["--format", FORM, *limited, *files, "--shards", *paths])
+    shards_of = ["--shard", str(folder / "val.{shard}-of-{shards}.jsonl"), "--shards", str(len(shards))]
+    gather.main(["--format", FORM, *limited, *files, *shards_of])
     return (folder / "gathered").read_text()
 
 

@@ -57,6 +57,13 @@ def test_names_and_texts_of_the_config_are_never_shell_code(evil: Workspace) -> 
     assert evil.metrics("theirs", "mine", "val")["n"] == len(WORDS)
 
 
+def test_a_folder_that_begins_with_a_dash_is_no_option(workspace: Workspace) -> None:
+    with Server() as server:
+        configure(workspace, server, "-data")
+        workspace.run()
+    assert workspace.metrics("served", "mine", "val")["n"] == len(WORDS)
+
+
 def test_a_line_feed_in_the_folder_of_the_images_is_refused(workspace: Workspace) -> None:
     with Server() as server:
         configure(workspace, server, "two\nlines")

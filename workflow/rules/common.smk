@@ -1,9 +1,8 @@
 """What all rules share: the checked configuration, the lineages, the interpreter.
 
-OUT  results/expected.json, written when the workflow is read and only when it would differ
+OUT  results/expected.json, results/config.json: written when the workflow is read and only when they would differ
 """
 
-import json
 import os
 import re
 import shlex
@@ -28,10 +27,11 @@ os.environ.update(
 from reftables import paths
 from reftables.config import load
 from reftables.errors import ReftablesError
-from reftables.expected import expected, write_expected
+from reftables.expected import expected, write_when_different
 from reftables.files import canonical_json
 from reftables.hiding import hide_keys
 from reftables.published import PUBLISHED, published_names, read_published, require_models
+from reftables.paths import fill
 from reftables.lineage import Digests, Lineages, code, gallery_lineage, made_by_rules, short, tables_lineage
 from reftables.stages.sample import OUTPUTS as SAMPLE_OUTPUTS
 from reftables.submitting import require_plain
@@ -51,7 +51,9 @@ except ReftablesError as error:
 
 hide_keys(logger, config["models"])
 DIGESTS.save()
-write_expected(EXPECTED, dry=workflow.output_settings.dryrun)
+# In a file: of a few hundred models it is longer than a word of a command line may be.
+for content, path in [(EXPECTED, paths.EXPECTED), (config, paths.CONFIG)]:
+    write_when_different(content, path, dry=workflow.output_settings.dryrun)
 
 
 def refuse_shell_code():
@@ -108,7 +110,8 @@ def files_of(found):
 
 def given(flag, value):
     """A command-line flag with its value, shell-quoted, or nothing."""
-    return "" if value is None else f"{flag} {shlex.quote(str(value))}"
+    # In one word: a value of its own that begins with a dash would be taken for a flag.
+    return "" if value is None else f"{flag}={shlex.quote(str(value))}"
 
 
 def images_of(wildcards):

@@ -89,5 +89,5 @@ rule manifest:
         source=lambda wildcards, output: image_source(images_of(wildcards)),
         code=code("manifest"),
     shell:
-        "python -m reftables.stages.manifest --truth {input.truth:q} --root {params.root:q} {params.source}"
+        "python -m reftables.stages.manifest --truth {input.truth:q} --root={params.root:q} {params.source}"
         " --manifest {output:q} > {log:q} 2>&1"

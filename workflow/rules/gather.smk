@@ -36,6 +36,9 @@ rule gather:
         form=lambda wildcards: format_of(cell_of(wildcards)),
         truth=lambda wildcards, input: given("--truth", input.truth or None),
         limit=given("--limit", CONFIG.limit),
+        # Not their names: those of a thousand would be longer than a command may be.
+        shard=lambda wildcards: fill(paths.SHARD, **dict(wildcards.items())),
+        shards=lambda wildcards: CONFIG.models[wildcards.model].shards,
     shell:
         "python -m reftables.stages.gather --format {params.form:q} --requests {input.requests:q} {params.truth}"
-        " {params.limit} --shards {input.shards:q} --predictions {output:q} > {log:q} 2>&1"
+        " {params.limit} --shard {params.shard:q} --shards {params.shards} --predictions {output:q} > {log:q} 2>&1"

@@ -1,6 +1,6 @@
 """Say what a run would do before it starts: `snakemake plan`. Only prints.
 
-IN   whatever is there already: requests, manifests, stores
+IN   results/config.json, and whatever is there already: requests, manifests, stores
 OUT  nothing
 """
 
@@ -14,7 +14,7 @@ rule plan:
         mem_mb=500,
         runtime=10,
     params:
-        # A function: the braces of templates are no wildcards of this rule.
-        config=lambda wildcards: json.dumps(config),
+        config=paths.CONFIG,
+        known_by=short(config),
     shell:
-        "python -m reftables.stages.plan --config {params.config:q} 2>&1 | tee {log:q}"
+        "python -m reftables.stages.plan --config {params.config:q} --known-by {params.known_by} 2>&1 | tee {log:q}"

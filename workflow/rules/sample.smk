@@ -21,4 +21,4 @@ rule sample:
         folder=lambda wildcards, output: os.path.dirname(output[-1]),
         seed=CONFIG.sample["seed"],
     shell:
-        "python -m reftables.stages.sample --folder {params.folder:q} --seed {params.seed} > {log:q} 2>&1"
+        "python -m reftables.stages.sample --folder={params.folder:q} --seed {params.seed} > {log:q} 2>&1"

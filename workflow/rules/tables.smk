@@ -1,6 +1,6 @@
 """Render the tables: ours beside the published, for all selected models and benchmarks.
 
-IN   results/expected.json, results/metrics/{model}/{benchmark}/{split}.json, results/analysis.json
+IN   results/expected.json, results/config.json, results/metrics/{model}/{benchmark}/{split}.json, results/analysis.json
 OUT  results/tables.md, results/tables.csv, results/tables.tex, results/tables/{table}.csv, results/index.html,
      results/provenance.json (what it takes to repeat the run)
 """
@@ -31,8 +31,10 @@ rule tables:
     params:
         lineage=tables_lineage(),
         selection=short(EXPECTED),
+        config=paths.CONFIG,
         # Asking for `output` keeps Snakemake from tracking the value: it is recorded, and decides no number.
-        config=lambda wildcards, output: canonical_json(config),
+        known_by=lambda wildcards, output: short(config),
     shell:
         "python -m reftables.stages.render --expected {input.expected:q} --selection {params.selection:q}"
-        " --analysis {input.analysis:q} --config {params.config:q} --results results > {log:q} 2>&1"
+        " --analysis {input.analysis:q} --config {params.config:q} --known-by {params.known_by} --results results"
+        " > {log:q} 2>&1"

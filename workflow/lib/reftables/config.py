@@ -16,6 +16,7 @@ from jsonschema.exceptions import best_match
 from reftables import paths
 from reftables.benchmarks import SOURCES
 from reftables.benchmarks.official import why_custom
+from reftables.checks import check_addresses, check_names, check_targets, check_values, told
 from reftables.declared import declared_format
 from reftables.downloads import Download, ImageFolder, read_downloads, read_images
 from reftables.errors import ConfigError
@@ -211,13 +212,16 @@ def _known(registry: Mapping[str, T], name: str, key: str) -> T:
 
 def _validated(raw: Mapping[str, Any]) -> dict[str, Any]:
     """A copy of `raw` with the schema's defaults, or one error that names the key."""
+    check_values(raw)
     schema = _schema()
     config = copy.deepcopy(dict(raw))
     error = best_match(Draft202012Validator(schema).iter_errors(config))
     if error is not None:
-        key = ".".join(str(part) for part in error.absolute_path) or "config"
-        raise ConfigError(f"{key}: {error.message}")
+        raise ConfigError(told(error))
     _add_defaults(schema, config)
+    check_names(config)
+    check_addresses(config)
+    check_targets(config)
     return config
 
 

@@ -81,11 +81,12 @@ def _cell(cell: Cell, lineages: Lineages) -> dict[str, Any]:
     }
 
 
-def write_expected(content: dict[str, Any], *, dry: bool, path: str = paths.EXPECTED) -> None:
-    """Write the file only when it would differ: its time is what tells Snakemake that the tables are stale.
+def write_when_different(content: object, path: str, *, dry: bool) -> None:
+    """Write the JSON of `content` only when the file would differ.
 
-    A dry run changes nothing that is there, nor does any call while another run holds the folder's
-    lock: that run's tables are made from this file.
+    The time of `results/expected.json` is what tells Snakemake that the tables are stale. A dry run changes
+    nothing that is there, nor does any call while another run holds the folder's lock: that run's tables are
+    made from these files.
     """
     text = pretty_json(content)
     target = Path(path)

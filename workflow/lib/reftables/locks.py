@@ -31,8 +31,9 @@ def acquire(lock: FileLock, *, wait: bool) -> bool:
     except OSError as error:
         if error.errno not in _WITHOUT_FLOCK:
             raise
+        folder = Path(lock.lock_file).parent
         raise DataError(
-            f"{Path(lock.lock_file).parent}: this file system has no locks ({error.strerror}), which keep two jobs from "
-            "doing one's work twice. Have it mounted with them (Lustre: -o flock), or work on another."
+            f"{folder}: this file system has no locks ({error.strerror}), which keep two jobs from doing one's work "
+            "twice. Have it mounted with them (Lustre: -o flock), or work on another."
         ) from error
     return True

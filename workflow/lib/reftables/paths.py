@@ -11,6 +11,7 @@ METRICS = "results/metrics/{model}/{benchmark}/{split}.json"
 SAMPLES = "results/samples/{model}/{benchmark}/{split}.csv"
 STORE = "results/store/{model}/{benchmark}"
 EXPECTED = "results/expected.json"
+CONFIG = "results/config.json"  # the whole configuration, as it is run
 ANALYSIS = "results/analysis.json"
 COMPARISONS = "results/comparisons.csv"
 COMPARISON = "results/comparisons/{first}.vs.{second}.csv"

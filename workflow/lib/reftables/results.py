@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from reftables.errors import DataError
-from reftables.files import dump_json, read_text
+from reftables.files import dump_json, read_text, short
 from reftables.rows import Status, Task
 
 
@@ -86,6 +86,17 @@ class Result:
     def shown_scoring(self, metric: str) -> Scoring | None:
         """Official where the answer format has it, else robust; None where the metric isn't there at all."""
         return next((scoring for scoring in Scoring if metric in self.scores.get(scoring, {})), None)
+
+
+def read_config(path: str, known_by: str | None) -> dict[str, Any]:
+    """The configuration of a run, from its file; DataError where its hash is not `known_by`."""
+    config: dict[str, Any] = json.loads(read_text(path))
+    if known_by is not None and short(config) != known_by:
+        raise DataError(
+            f"{path} is of another configuration: another run holds this folder, or began meanwhile. Run again when "
+            "it has ended, or with its configuration."
+        )
+    return config
 
 
 def read_expected(path: str | Path) -> dict[str, Any]:

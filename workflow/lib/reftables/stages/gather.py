@@ -3,8 +3,9 @@
 import argparse
 from collections.abc import Sequence
 
-from reftables.errors import run
+from reftables.errors import preview, run
 from reftables.files import check_ids, read_requests, read_shard, read_truth, write_predictions
+from reftables.paths import fill
 from reftables.rows import limited, parse_answer_format
 
 
@@ -14,7 +15,8 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--requests", required=True, help="request file")
     options.add_argument("--truth", help="truth file, for --limit")
     options.add_argument("--limit", type=int, help="only the first samples")
-    options.add_argument("--shards", nargs="+", required=True, help="prediction files of all shards")
+    options.add_argument("--shard", required=True, help="prediction file of a shard, with {shard} and {shards}")
+    options.add_argument("--shards", type=int, required=True, help="number of shards")
     options.add_argument("--predictions", required=True, help="prediction file to write")
     return options
 
@@ -24,8 +26,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     requests = read_requests(args.requests, prompt=args.format.prompt)
     if args.limit is not None and args.truth:
         requests = requests[: len(limited(read_truth(args.truth), args.limit))]
-    predictions = [prediction for shard in args.shards for prediction in read_shard(shard)]
-    check_ids(", ".join(args.shards), [p.id for p in predictions], [request.id for request in requests])
+    shards = [fill(args.shard, shard=str(number), shards=str(args.shards)) for number in range(args.shards)]
+    predictions = [prediction for shard in shards for prediction in read_shard(shard)]
+    check_ids(preview(shards), [p.id for p in predictions], [request.id for request in requests])
     write_predictions(args.predictions, predictions)
 
 

@@ -18,19 +18,21 @@ from reftables.errors import run
 from reftables.files import read_requests, read_text, read_truth
 from reftables.lineage import Digests, Lineage, Lineages, made_by_rules
 from reftables.manifest import image_digests
+from reftables.results import read_config
 from reftables.rows import limited
 from reftables.store import Store, key_of
 
 
 def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--config", type=json.loads, required=True, help="the whole configuration, as JSON")
+    options.add_argument("--config", required=True, help="file of the whole configuration")
+    options.add_argument("--known-by", required=True, help="hash that its content must have")
     return options
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     args = parser().parse_args(argv)
-    print("\n".join(report(load(args.config))))
+    print("\n".join(report(load(read_config(args.config, args.known_by)))))
 
 
 def report(config: Config) -> Iterator[str]:

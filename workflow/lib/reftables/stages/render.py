@@ -1,7 +1,6 @@
 """Render the tables: our numbers beside the published ones, as Markdown, CSV, LaTeX and one HTML page."""
 
 import argparse
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from reftables.page import index_page
 from reftables.provenance import provenance
 from reftables.published import PUBLISHED, Published, published_names, read_published, require_models
 from reftables.rendering import Origin, markdown
-from reftables.results import Result, read_expected, read_results
+from reftables.results import Result, read_config, read_expected, read_results
 from reftables.sheets import build_section
 from reftables.tables import Table, TableSpec, build_tables, tidy_frame, wide_frame
 
@@ -29,7 +28,8 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--expected", required=True, help="what to show: selection, cells, tables, lineage")
     options.add_argument("--selection", help="hash that the content of --expected must have")
     options.add_argument("--analysis", help="comparisons and breakdowns to show (default: none)")
-    options.add_argument("--config", type=json.loads, help="the configuration as run, as JSON (for provenance.json)")
+    options.add_argument("--config", help="file of the configuration as run (for provenance.json)")
+    options.add_argument("--known-by", help="hash that the content of --config must have")
     options.add_argument("--published", type=Path, default=PUBLISHED, help="the papers' cells (default: the bundled)")
     options.add_argument("--results", type=Path, required=True, help="folder to write tables.md and the others to")
     return options
@@ -50,7 +50,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     for name, content in files.items():
         write_atomically(args.results / name, content)
     if args.config is not None:
-        record = provenance(expected, args.config, args.results, tokens_by_model(results))
+        config = read_config(args.config, args.known_by)
+        record = provenance(expected, config, args.results, tokens_by_model(results))
         write_atomically(args.results / "provenance.json", pretty_json(record))
     for path in (args.results / "tables").glob("*.csv"):
         if f"tables/{path.name}" not in files:
