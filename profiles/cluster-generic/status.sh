@@ -9,22 +9,32 @@ if command -v bjobs > /dev/null; then
     told=$(bjobs -noheader -o "stat exit_code" "$job" 2>&1)
     case $told in
         DONE*) echo success ;;
-        EXIT* | *"is not found"*) echo failed ;;
+        EXIT* | ZOMBI* | *"is not found"*) echo failed ;;
         *) echo running ;;
     esac
     exit 0
 fi
 
-# PBS keeps finished jobs for -x only; Torque has no -x and keeps them for a while.
+# The first value of a field: PBS writes lines of NAME = VALUE; Torque, told -x, XML.
+field() {
+    printf '%s\n' "$told" | sed -n "s/^ *$1 = //p; s/.*<$1>\([^<]*\)<.*/\1/p" | head -n 1
+}
+
+# PBS keeps finished jobs for -x only; Torque keeps them for a while, and has no -x where it is old.
 told=$(qstat -x -f "$job" 2>&1) || told=$(qstat -f "$job" 2>&1)
-case $told in
-    *"job_state = F"* | *"job_state = C"*)
-        case $(printf '%s\n' "$told" | sed -n 's/^ *[Ee]xit_status = //p') in
+case $(field job_state) in
+    F | C)
+        case $(field '[Ee]xit_status') in
             0) echo success ;;
             *) echo failed ;;
         esac
         ;;
-    *"nknown Job"* | *"nknown job"* | *"nvalid job id"*) echo failed ;;
-    *) echo running ;;
+    ?*) echo running ;;
+    *)
+        case $told in
+            *"nknown Job"* | *"nknown job"* | *"nvalid job id"*) echo failed ;;
+            *) echo running ;;
+        esac
+        ;;
 esac
 exit 0

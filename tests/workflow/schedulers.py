@@ -18,7 +18,7 @@ import json, os, subprocess, sys
 from pathlib import Path
 folder = Path(os.environ["FAKE_SCHEDULER"])
 
-def start(options, script, log, **environment):
+def start(options, script, log, environment):
     number = str(len(list(folder.glob("*.json"))) + 1)
     (folder / f"{number}.json").write_text(json.dumps([*options, script]))
     (folder / f"{number}.sh").write_text(script)
@@ -28,12 +28,14 @@ def start(options, script, log, **environment):
         subprocess.Popen(
             [*command, str(folder / f"{number}.sh"), str(folder / f"{number}.exit")],
             stdout=output, stderr=output, start_new_session=True,
-            env=os.environ | environment | ({"SLURM_JOB_ID": number} if environment else {}),
+            env=environment,
         )
     return number
 """
 _QSUB = f"""{_START}
-print(start(sys.argv[1:-1], Path(sys.argv[-1]).read_text(), None) + ".fake")
+names = ["HOME", "PATH", *(sys.argv[sys.argv.index("-v") + 1].split(",") if "-v" in sys.argv else [])]
+environment = os.environ if "-V" in sys.argv else {{name: os.environ[name] for name in names}}
+print(start(sys.argv[1:-1], Path(sys.argv[-1]).read_text(), None, environment) + ".fake")
 """
 _QSTAT = """
 import os, sys
@@ -47,7 +49,7 @@ print(f"Job Id: {number}.fake\\n    job_state = {'F' if code else 'R'}\\n    Exi
 _SBATCH = f"""{_START}
 wrapped = [option for option in sys.argv if option.startswith("--wrap=")]
 script = "#!/bin/sh\\n" + wrapped[0].removeprefix("--wrap=") if wrapped else Path(sys.argv[-1]).read_text()
-print(start(sys.argv[1:], script, sys.argv[sys.argv.index("--output") + 1], SLURM_CLUSTER_NAME="fake"))
+print(start(sys.argv[1:], script, sys.argv[sys.argv.index("--output") + 1], os.environ | {{"SLURM_JOB_ID": "1"}}))
 """
 _SQUEUE = """
 import os

@@ -1,5 +1,6 @@
 """What reaches a scheduler: resources, nothing secret, and no light work. The scheduler is a script of ours."""
 
+import itertools
 import re
 import subprocess
 from pathlib import Path
@@ -15,6 +16,7 @@ from tests.workflow.material import WORDS, baseline, boxes_benchmark, server_mod
 from tests.workflow.schedulers import PROFILES, Scheduler, submit_by, write_command
 
 KEY = "sk-secret-0123456789abcdef"
+TORQUE = "<Data><Job><Job_Id>7.host</Job_Id><Job_Name>infer</Job_Name>"
 
 
 @pytest.fixture
@@ -67,7 +69,11 @@ def test_shards_are_jobs_of_their_own(workspace: Workspace, pbs: Scheduler) -> N
 def test_a_key_stands_in_no_script_and_no_other_file(workspace: Workspace, tmp_path: Path, profile: str) -> None:
     """Even when everything is logged, and of a job that fails, whose log is shown and kept."""
     scheduler = submit_by(profile, workspace, tmp_path)
-    workspace.more_environment["SERVED_KEY"] = KEY
+    if profile == "slurm":
+        workspace.more_environment["SERVED_KEY"] = KEY
+    else:
+        workspace.more_environment["HOME"] = str(tmp_path)
+        (tmp_path / ".reftables-keys").write_text(f"SERVED_KEY='{KEY}'\n")
     with Server({"do": "status", "status": 400, "match": WORDS[2]}) as server:
         prepare(workspace, server, key_env="SERVED_KEY")
         failed = workspace.run("--verbose", "--retries", "0", check=False)
@@ -89,11 +95,18 @@ def test_a_key_stands_in_no_script_and_no_other_file(workspace: Workspace, tmp_p
         ("qstat", "Job Id: 7\n    job_state = F\n    Exit_status = 271", 0, "failed"),
         ("qstat", "Job Id: 7\n    job_state = C\n    exit_status = 0", 0, "success"),
         ("qstat", "Job Id: 7\n    job_state = F", 0, "failed"),
+        ("qstat", "Job Id: 7\n    job_state = E\n    Exit_status = 0", 0, "running"),
+        ("qstat", f"{TORQUE}<job_state>C</job_state><exit_status>0</exit_status></Job></Data>", 0, "success"),
+        ("qstat", f"{TORQUE}<job_state>C</job_state><exit_status>-11</exit_status></Job></Data>", 0, "failed"),
+        ("qstat", f"{TORQUE}<job_state>C</job_state></Job></Data>", 0, "failed"),
+        ("qstat", f"{TORQUE}<job_state>R</job_state><exit_status>0</exit_status></Job></Data>", 0, "running"),
         ("qstat", "qstat: Unknown Job Id 7", 153, "failed"),
+        ("qstat", "qstat: Unknown Job Id Error 7.host", 153, "failed"),
         ("qstat", "pbs_connect: cannot connect to server (errno=111)", 111, "running"),
         ("bjobs", "DONE -", 0, "success"),
         ("bjobs", "EXIT 130", 0, "failed"),
         ("bjobs", "PEND -", 0, "running"),
+        ("bjobs", "ZOMBI -", 0, "failed"),
         ("bjobs", "Job <7> is not found", 255, "failed"),
         ("bjobs", "Failed in an LSF library call", 255, "running"),
     ],
@@ -106,6 +119,48 @@ def test_the_status_command_understands_the_scheduler_and_never_fails(
     script = PROFILES / "cluster-generic" / "status.sh"
     done = subprocess.run([script, "7"], capture_output=True, text=True, env=environment)
     assert (done.stdout, done.returncode) == (f"{status}\n", 0)
+
+
+def commented(scheduler: str) -> str:
+    """The submit command that a comment of the profile gives for another scheduler, with the values of a job."""
+    text = (PROFILES / "cluster-generic" / "profile.yaml").read_text(encoding="utf-8")
+    block = text.partition(f"\n# {scheduler}")[2].partition("\n# The shared")[0]
+    lines = itertools.takewhile(lambda line: line.startswith("#   "), block.split("\n")[1:])
+    command = " ".join(line.removeprefix("#   ") for line in lines)
+    values = {"{rule}": "infer", "{threads}": "2", "{resources.mem_mb}": "1000", "{resources.runtime}": "90"}
+    for name, value in values.items():
+        command = command.replace(name, value)
+    return command
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "gpu", "options"),
+    [
+        ("Torque", 0, ["walltime=90:00", "nodes=1:ppn=2,mem=1000mb"]),
+        ("Torque", 1, ["nodes=1:ppn=2:gpus=1,mem=1000mb"]),
+        ("LSF", 0, ["rusage[mem=1000MB] span[hosts=1]", "90"]),
+        ("LSF", 3, ["-gpu", "num=3"]),
+        ("Grid Engine", 0, ["h_rt=5400", "h_vmem=501M"]),
+        ("Grid Engine", 1, ["gpu=1"]),
+    ],
+)
+@pytest.mark.parametrize("fails", [False, True])
+def test_commands_for_other_schedulers_print_a_number_or_fail(
+    tmp_path: Path, scheduler: str, gpu: int, options: list[str], fails: bool
+) -> None:
+    answer = "Job <1234> is submitted to queue <gpu2>." if scheduler == "LSF" else "1234"
+    source = f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/asked\necho "{answer}"\nexit {int(fails)}\n'
+    for name in ("qsub", "bsub"):
+        write_command(tmp_path / "bin" / name, source)
+    command = commented(scheduler).replace("{resources.gpu}", str(gpu))
+    environment = {"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"}
+    done = subprocess.run(f'{command} "/a b/job.sh"', shell=True, capture_output=True, text=True, env=environment)
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert asked[-1] == "/a b/job.sh"
+    assert set(options) <= set(asked)
+    assert any("gpu" in option for option in asked) is (gpu > 0)
+    assert done.returncode == int(fails)
+    assert fails or done.stdout == "1234\n"
 
 
 def profile(name: str) -> dict[str, Any]:
