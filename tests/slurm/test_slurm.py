@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import REPOSITORY
 from tests.server import Server
 from tests.slurm.conftest import (
     TEXTS,
@@ -33,18 +34,19 @@ pytestmark = pytest.mark.slurm
 
 
 def test_the_sample_through_sbatch_is_the_sample_of_this_machine(
-    workspace: SlurmWorkspace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    workspace: SlurmWorkspace, slurm: Slurm, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    selection = {"run": {"models": ["oracle", "colour-rules"], "benchmarks": ["sample-boxes", "sample-answers"]}}
+    """All models and benchmarks of config/config.yaml."""
     local = Workspace(tmp_path / "local")
-    local.config = workspace.config = selection
     begin = time.monotonic()
     local.run()
     between = time.monotonic()
     run = workspace.run()
     with capsys.disabled():
         print(f"\nlocal {between - begin:.0f} s, through SLURM {time.monotonic() - between:.0f} s")
-    assert run.output.count("SLURM jobid") == run.jobs["infer_colour-rules"] == 8
+    submitted = re.findall(r"^rule (infer_\S+):$", run.output, re.MULTILINE)
+    assert run.output.count("SLURM jobid") == len(submitted) > 0
+    report(capsys, "the sample", slurm, run_id(run.output))
     assert tables(workspace) == tables(local)
 
 
@@ -120,17 +122,27 @@ def test_a_lost_job_is_tried_again_and_asks_the_rest_only(
         wait_for(lambda: len(server.asked) >= 4, "four requests")
         lost = slurm.jobs()[0]
         accident(workspace, slurm, lost)
-    report(capsys, accident.__name__, server, slurm, lost["run"])
+    report(capsys, accident.__name__, slurm, lost["run"], server)
     assert master.returncode == 0, workspace.read("run.log")
     assert len(server.asked) <= len(TEXTS) + 1
     assert tables(workspace) == undisturbed
 
 
-def report(capsys: pytest.CaptureFixture[str], accident: str, server: Server, slurm: Slurm, run: str) -> None:
+def report(
+    capsys: pytest.CaptureFixture[str], accident: str, slurm: Slurm, run: str, server: Server | None = None
+) -> None:
+    """Print the jobs of a run, and what it asked more than once."""
     jobs = [job for job in slurm.jobs("all") if job["run"] == run]
     with capsys.disabled():
-        print(f"\n{accident}: {len(server.asked) - len(TEXTS)} of {len(TEXTS)} samples predicted again; jobs", end=" ")
-        print(", ".join(f"{job['number']} {job['node']} {job['state']}" for job in jobs))
+        print(f"\n{accident}:", end=" ")
+        if server is not None:
+            print(f"{len(server.asked) - len(TEXTS)} of {len(TEXTS)} samples predicted again;", end=" ")
+        print("jobs", ", ".join(f"{job['number']} {job['comment']} {job['node']} {job['state']}" for job in jobs))
+
+
+def run_id(output: str) -> str:
+    """The name that all jobs of a run have."""
+    return re.search(r"SLURM run ID: (\S+)", output)[1]
 
 
 def test_a_job_out_of_memory_is_tried_again_with_more(
@@ -145,7 +157,7 @@ def test_a_job_out_of_memory_is_tried_again_with_more(
     with workspace.start() as master:
         wait_for(slurm.jobs, "a job")
         run = slurm.jobs()[0]["run"]
-    report(capsys, "out of memory", server, slurm, run)
+    report(capsys, "out of memory", slurm, run, server)
     assert master.returncode == 0, workspace.read("run.log")
     states = [job["state"] for job in slurm.jobs("all") if job["run"] == run]
     assert len(states) == 2
@@ -163,7 +175,7 @@ def test_a_job_out_of_time_is_continued_by_the_next(
         with workspace.start() as master:
             wait_for(slurm.jobs, "a job")
             run = slurm.jobs()[0]["run"]
-        report(capsys, "out of time", server, slurm, run)
+        report(capsys, "out of time", slurm, run, server)
         assert master.returncode == 0, workspace.read("run.log")
         states = [job["state"] for job in slurm.jobs("all") if job["run"] == run]
         assert states[0] == "TIMEOUT"
@@ -219,17 +231,49 @@ def test_an_interrupt_cancels_the_jobs_and_the_next_run_goes_on(
     assert tables(workspace) == undisturbed
 
 
-def test_a_key_stands_in_no_file_and_no_command_line(
-    workspace: SlurmWorkspace, slurm: Slurm, server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("fails", [False, True], ids=["answers", "refuses"])
+def test_a_key_stands_in_no_file_and_no_command_line(workspace: SlurmWorkspace, slurm: Slurm, fails: bool) -> None:
+    """Even when everything is logged, and of a job that fails, whose log SLURM keeps."""
     key = "sk-secret-0123456789abcdef"
-    prepare(workspace, server)
-    workspace.config["models"]["served"]["exec"]["key_env"] = "SERVED_KEY"
-    workspace.more_environment = {"SERVED_KEY": key}
-    with workspace.start() as master:
-        wait_for(lambda: server.asked, "the first request")
-        shown = subprocess.run(["ps", "axww", "-o", "args"], capture_output=True, text=True, check=True).stdout
-    assert master.returncode == 0, workspace.read("run.log")
+    refusal = {"do": "status", "status": 400, "match": TEXTS[-1]}
+    with Server({"delay": 0.3} | (refusal if fails else {"do": "answer"})) as server:
+        prepare(workspace, server)
+        workspace.config["models"]["served"]["exec"]["key_env"] = "SERVED_KEY"
+        workspace.more_environment = {"SERVED_KEY": key}
+        with workspace.start("--verbose", "--retries", "0") as master:
+            wait_for(lambda: server.asked, "the first request")
+            shown = subprocess.run(["ps", "axww", "-o", "args"], capture_output=True, text=True, check=True).stdout
+    assert (master.returncode != 0) is fails, workspace.read("run.log")
+    assert "reftables.stages.infer" in shown
     assert key not in shown
     assert server.asked[0].headers["authorization"] == f"Bearer {key}"
     assert not [path for path in workspace.folder.rglob("*") if path.is_file() and key.encode() in path.read_bytes()]
+
+
+def test_a_job_that_slurm_queues_again_goes_on(
+    workspace: SlurmWorkspace,
+    slurm: Slurm,
+    server: Server,
+    undisturbed: dict[str, str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """As in a preemptible partition, with the line of the profile that docs/clusters.md puts there."""
+    profile = (REPOSITORY / "profiles" / "slurm" / "profile.yaml").read_text(encoding="utf-8")
+    assert "\nslurm-no-requeue: true " in profile
+    (workspace.folder / "preemptible").mkdir()
+    (workspace.folder / "preemptible" / "profile.yaml").write_text(
+        profile.replace("\nslurm-no-requeue: true ", "\nslurm-requeue: true ")
+    )
+    workspace.where = ("--workflow-profile", str(workspace.folder / "preemptible"), *workspace.where[2:])
+    prepare(workspace, server)
+    with workspace.start() as master:
+        wait_for(lambda: len(server.asked) >= 4, "four requests")
+        (job,) = slurm.jobs()
+        call("scontrol", "requeue", job["number"])
+        # SLURM waits two minutes before it lets a job run again.
+        wait_for(lambda: slurm.jobs("pending"), "the job to be pending")
+    report(capsys, "queued again", slurm, job["run"], server)
+    assert master.returncode == 0, workspace.read("run.log")
+    assert [found["number"] for found in slurm.jobs("all") if found["run"] == job["run"]] == [job["number"]]
+    assert len(server.asked) <= len(TEXTS) + 1
+    assert tables(workspace) == undisturbed

@@ -289,8 +289,48 @@ def test_files_from_the_future_are_refused_and_cost_nothing_once_they_are_touche
     assert len(server.asked) == len(TEXTS)
 
 
-def touch(workspace: Workspace, when: float) -> None:
-    for folder in ("data", "results"):
+@pytest.mark.parametrize("folders", [("data",), ("results",), ("data", "results")], ids="+".join)
+@pytest.mark.parametrize("days", [-1, 1])
+def test_times_shifted_between_two_runs_cost_nothing(
+    asking: Workspace, server: Server, undisturbed: dict[str, str], days: int, folders: tuple[str, ...]
+) -> None:
+    """As after a clock was set, forward or back, between them: files are known by content."""
+    asking.run()
+    touch(asking, time.time() + days * 86_400, *folders)
+    finish(asking, server, undisturbed)
+    assert len(server.asked) == len(TEXTS)
+
+
+def test_a_clock_set_back_in_the_middle_costs_nothing(
+    asking: Workspace, server: Server, undisturbed: dict[str, str]
+) -> None:
+    """What was made before is younger than what is made after; nothing of it is made or asked again."""
+    with asking.start() as master:
+        wait_until(lambda: len(server.asked) > 2 or master.poll() is not None)
+        touch(asking, time.time() + 3600, "data")
+    failed = master.returncode != 0
+    touch(asking, time.time(), "data", "results")
+    finish(asking, server, undisturbed)
+    assert len(server.asked) == len(TEXTS)
+    assert not failed or "clock skew" in asking.read("run.log")
+
+
+def test_a_plan_beside_a_run_prints_and_disturbs_nothing(asking: Workspace, undisturbed: dict[str, str]) -> None:
+    with Server({"do": "answer", "delay": 3}) as slow:
+        configure(asking, slow)
+        with asking.start() as master:
+            wait_until(lambda: slow.asked or master.poll() is not None)
+            plan = asking.run("--nolock", targets=("plan",)).output
+            other = asking.run("--nolock", "--config", "run={models: [served]}", targets=("plan",), check=False)
+            assert master.poll() is None
+        assert master.returncode == 0
+    assert "served                   mine" in plan
+    assert "results/config.json is of another configuration" in other.output
+    assert tables(asking) == undisturbed
+
+
+def touch(workspace: Workspace, when: float, *folders: str) -> None:
+    for folder in folders or ("data", "results"):
         for path in (workspace.folder / folder).rglob("*"):
             os.utime(path, (when, when))
 
