@@ -44,8 +44,8 @@ def test_what_is_read_is_cited_once_and_what_is_not_is_not() -> None:
     [
         ("to", "results/val.json", "downloads.val.to: 'results/val.json' does not match"),
         ("sha256", "f00", "downloads.val.sha256: 'f00' does not match"),
-        ("url", "ftp://a/val", "downloads.val.url: 'ftp://a/val' does not match"),
-        ("url", [], "downloads.val.url: [] should be non-empty"),
+        ("url", "ftp://a/val", "downloads.val.url: an address is expected, http://"),
+        ("url", [], "downloads.val.url: an address is expected, http://"),
         ("colour", "red", "downloads.val: Additional properties are not allowed"),
         ("path", "/nowhere/val", "downloads.val.path: there is no file /nowhere/val"),
     ],

@@ -187,8 +187,18 @@ def test_a_pasted_secret_is_refused_and_not_repeated(path: str, value: Any, key:
     assert SECRET not in str(caught.value)
 
 
-def test_a_query_that_holds_no_key_passes() -> None:
-    assert load(changed("downloads/d", fetched())).downloads["d"].urls == ("https://host/file?download=1",)
+@pytest.mark.parametrize("query", ["download=1", "author=a&monkey=b&design=c&id=5", ""])
+def test_a_query_that_holds_no_key_passes(query: str) -> None:
+    url = f"https://host/file?{query}"
+    assert load(changed("downloads/d", fetched(url=url))).downloads["d"].urls == (url,)
+
+
+@pytest.mark.parametrize(
+    "name", ["key", "api_key", "apikey", "AWSAccessKeyId", "access_token", "sig", "X-Goog-Signature"]
+)
+def test_a_query_that_names_a_key_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="its query seems to hold a key"):
+        load(changed("downloads/d", fetched(url=f"https://host/file?id=5&{name}=abc")))
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,6 @@ from reftables.expected import expected, write_when_different
 from reftables.files import canonical_json
 from reftables.hiding import hide_keys
 from reftables.published import PUBLISHED, published_names, read_published, require_models
-from reftables.paths import fill
 from reftables.lineage import Digests, Lineages, code, gallery_lineage, made_by_rules, short, tables_lineage
 from reftables.stages.sample import OUTPUTS as SAMPLE_OUTPUTS
 from reftables.submitting import require_plain

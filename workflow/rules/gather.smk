@@ -37,7 +37,7 @@ rule gather:
         truth=lambda wildcards, input: given("--truth", input.truth or None),
         limit=given("--limit", CONFIG.limit),
         # Not their names: those of a thousand would be longer than a command may be.
-        shard=lambda wildcards: fill(paths.SHARD, **dict(wildcards.items())),
+        shard=lambda wildcards: paths.fill(paths.SHARD, **dict(wildcards.items())),
         shards=lambda wildcards: CONFIG.models[wildcards.model].shards,
     shell:
         "python -m reftables.stages.gather --format {params.form:q} --requests {input.requests:q} {params.truth}"

@@ -16,7 +16,10 @@ from reftables.errors import ConfigError
 # Snakemake takes a name that ends so for the trace of a rule that feeds itself.
 _PERIODIC = re.compile(r"(.+?)\1{19,}$")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_SECRET = re.compile("key|token|secret|sig|pass|auth|credential", re.IGNORECASE)
+_SECRET = re.compile(  # the name of a parameter; `author` and `monkey` are none
+    r"(?<![a-z])key|(api|access)[-_]?key|token|secret|signature|(?<![a-z])(sig|auth)(?![a-z])|passw|credential",
+    re.IGNORECASE,
+)
 _EXPECTED = {
     "key_env": "the name of an environment variable is expected, of at most 32 letters, digits and _, and not the key",
     "url": "an address is expected, http://… or https://…, or a list of them",
@@ -112,7 +115,7 @@ def told(error: ValidationError) -> str:
     where = [str(part) for part in error.absolute_path]
     key = ".".join(where) or "config"
     for name, expected in _EXPECTED.items():
-        if name in where:
+        if name in where[2:]:  # past the section and the entry's own name
             return f"{key}: {expected}"
     if where[-1:] == ["exec"]:
         return f"{key}: a mapping is expected"
