@@ -182,7 +182,9 @@ def break_answers(folder: Path) -> Callable[[], None]:
 @pytest.mark.parametrize(
     "keep_going", [[], pytest.param(["--keep-going"], marks=pytest.mark.slow)], ids=["stops", "keeps going"]
 )
-@pytest.mark.parametrize("damage", [break_truth, break_answers], ids=["truth", "answers"])
+@pytest.mark.parametrize(
+    "damage", [pytest.param(break_truth, marks=pytest.mark.slow), break_answers], ids=["truth", "answers"]
+)
 def test_a_failed_rerun_never_leaves_old_numbers(
     scored: Workspace, damage: Callable[[Path], Callable[[], None]], keep_going: list[str]
 ) -> None:

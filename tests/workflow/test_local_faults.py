@@ -289,8 +289,15 @@ def test_files_from_the_future_are_refused_and_cost_nothing_once_they_are_touche
     assert len(server.asked) == len(TEXTS)
 
 
-@pytest.mark.parametrize("folders", [("data",), ("results",), ("data", "results")], ids="+".join)
-@pytest.mark.parametrize("days", [-1, 1])
+@pytest.mark.parametrize(
+    ("folders", "days"),
+    [
+        (("data", "results"), -1),
+        *(pytest.param(("data",), days, marks=pytest.mark.slow) for days in (-1, 1)),
+        *(pytest.param(("results",), days, marks=pytest.mark.slow) for days in (-1, 1)),
+        pytest.param(("data", "results"), 1, marks=pytest.mark.slow),
+    ],
+)
 def test_times_shifted_between_two_runs_cost_nothing(
     asking: Workspace, server: Server, undisturbed: dict[str, str], days: int, folders: tuple[str, ...]
 ) -> None:

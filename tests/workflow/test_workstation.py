@@ -33,7 +33,10 @@ def configure(workspace: Workspace, server: Server, **execution: int) -> None:
     }
 
 
-@pytest.mark.parametrize(("slots", "at_once"), [(1, 3), (2, 2), (3, 1)])
+@pytest.mark.parametrize(
+    ("slots", "at_once"),
+    [(2, 2), pytest.param(1, 3, marks=pytest.mark.slow), pytest.param(3, 1, marks=pytest.mark.slow)],
+)
 def test_no_more_jobs_ask_servers_at_once_than_slots_allow(three: Workspace, slots: int, at_once: int) -> None:
     """Of the four slots that every profile has."""
     three.where = ("--cores", "3")
@@ -45,7 +48,10 @@ def test_no_more_jobs_ask_servers_at_once_than_slots_allow(three: Workspace, slo
 
 @pytest.mark.parametrize(
     ("environment", "devices"),
-    [({}, {"GPU-a", "GPU-b"}), ({"CUDA_VISIBLE_DEVICES": "1,0", "SLURM_JOB_ID": "7"}, {"0", "1"})],
+    [
+        pytest.param({}, {"GPU-a", "GPU-b"}, marks=pytest.mark.slow),
+        ({"CUDA_VISIBLE_DEVICES": "1,0", "SLURM_JOB_ID": "7"}, {"0", "1"}),
+    ],
     ids=["the machine", "an allocation"],
 )
 def test_jobs_of_the_workstation_profile_share_its_gpus_one_each(
