@@ -271,10 +271,12 @@ def answer_all(requests: Sequence[Request], job: Job, api: Api, service: Service
             else:
                 progress.update()
                 yield prediction
+                run.room.release()  # whoever asked for more has stored it
         if run.fatal:
             raise run.fatal
     finally:
         run.stop.set()
+        run.room.release(service.max_in_flight)
         progress.close()
 
 
@@ -284,6 +286,8 @@ class _Run:
     def __init__(self, requests: Sequence[Request], job: Job, service: Service) -> None:
         self.done: SimpleQueue[Prediction | None] = SimpleQueue()  # None: one thread has ended
         self.stop = threading.Event()
+        # Of requests under way or answered and not yet stored: what a crash costs.
+        self.room = threading.Semaphore(service.max_in_flight)
         self.pacer = Pacer(service.requests_per_minute)
         self.fatal: Exception | None = None
         self._service = service
@@ -293,7 +297,7 @@ class _Run:
 
     def work(self, client: _Client) -> None:
         """One thread: take requests until none is left or the run is stopped."""
-        while not self.stop.is_set() and (request := self._next()):
+        while not self.stop.is_set() and self.room.acquire() and (request := self._next()):
             try:
                 prediction = client.ask(request)
             except NoAnswerError as error:
