@@ -2,20 +2,20 @@
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL.Image import Resampling, fromarray
+from PIL.Image import Resampling
 from transformers import AutoTokenizer, CLIPSegForImageSegmentation, ViTImageProcessorPil
 from transformers.image_utils import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 
 from reftables.errors import DataError
-from reftables.models import local
 from reftables.models.job import Job
-from reftables.models.pretrained import load_model, loading
+from reftables.models.pretrained import find_place, load_model, loading, makes_pixels, square_pixels
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -82,22 +82,16 @@ def segment(logits: Tensor, size_hw: tuple[int, int], threshold: float) -> NDArr
 
 def load(job: Job) -> ClipSeg:
     """The model of a job on its device; DataError where the folder holds no complete CLIPSeg."""
-    dtype, _ = local.read_precision(job)
-    device = local.choose_device(job)
-    weights = local.find_weights(job)
-    print(f"weights: {weights.folder}, version {weights.version}; {dtype} on {device}", flush=True)
-    local.forbid_tf32()
-    images, tokenizer = load_processor(weights.folder)
-    model = load_model(
-        CLIPSegForImageSegmentation, weights.folder, dtype, device, name="CLIPSeg", attn_implementation="sdpa"
-    )
+    place = find_place(job)
+    images, tokenizer = load_processor(place.folder)
+    model = load_model(CLIPSegForImageSegmentation, place, name="CLIPSeg", attn_implementation="sdpa")
     # Without its files a tokenizer is made all the same, an empty one.
     if len(tokenizer) != (words := model.config.text_config.vocab_size):
         raise DataError(
-            f"{weights.folder}: its tokenizer has {len(tokenizer):,} tokens, its model {words:,}. "
+            f"{place.folder}: its tokenizer has {len(tokenizer):,} tokens, its model {words:,}. "
             "Get both from one place."
         )
-    return ClipSeg(model, images, tokenizer, weights.version)
+    return ClipSeg(model, images, tokenizer, place.version)
 
 
 def load_processor(folder: Path) -> tuple[Any, Any]:
@@ -110,22 +104,15 @@ def load_processor(folder: Path) -> tuple[Any, Any]:
     return images, tokenizer
 
 
-def official_pixels(image: "Image", side: int) -> NDArray[np.float32]:
-    """What the authors show the model of an RGB image: a bilinear square, normalised as ImageNet's, (3, side, side)."""
-    square = np.asarray(image.resize((side, side), Resampling.BILINEAR), dtype=np.float32) / 255
-    mean, deviation = np.array([IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD], dtype=np.float32)
-    pixels: NDArray[np.float32] = ((square - mean) / deviation).transpose(2, 0, 1)
-    return pixels
+# What the authors show the model of an RGB image, at a side: normalised as ImageNet's.
+official_pixels = partial(
+    square_pixels, resampling=Resampling.BILINEAR, mean=IMAGENET_DEFAULT_MEAN, deviation=IMAGENET_DEFAULT_STD
+)
 
 
 def _check_pixels(folder: Path, images: Any) -> None:
     """DataError where the processor is another model's: its masks would be wrong without a word."""
-    ramp = np.arange(60 * 90 * 3, dtype=np.uint32).reshape(60, 90, 3)
-    image = fromarray((ramp * 37 % 256).astype(np.uint8))
-    with loading(folder, "the settings of its image processor can't be used"):
-        pixels = images(image, return_tensors="np")["pixel_values"][0]
-    expected = official_pixels(image, pixels.shape[-1])
-    if pixels.shape != expected.shape or np.abs(pixels - expected).max() > 1e-5:
+    if not makes_pixels(folder, images, official_pixels):
         raise DataError(
             f"{folder}: its image processor makes other pixels than CLIPSeg was trained on, which are those of the "
             "whole image as a square, bilinear, normalised as ImageNet's. Get preprocessor_config.json anew."

@@ -1,21 +1,19 @@
 """Kosmos-2 as its files have it: the model, the pixels it is shown, the tokens it reads and writes."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-from PIL.Image import Resampling, fromarray
+from PIL.Image import Resampling
 from transformers import AutoTokenizer, CLIPImageProcessorPil, Kosmos2ForConditionalGeneration, Kosmos2Processor
 from transformers.image_utils import OPENAI_CLIP_MEAN, OPENAI_CLIP_STD
 
 from reftables.errors import DataError
 from reftables.kosmos import normalise_caption
-from reftables.models import local
 from reftables.models.job import Job
 from reftables.models.kosmos2_decoding import Decoder, Tensor
-from reftables.models.pretrained import load_model, loading
+from reftables.models.pretrained import find_place, load_model, loading, makes_pixels, square_pixels
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -72,15 +70,11 @@ class Kosmos2:
 
 def load(job: Job, max_length: int) -> Kosmos2:
     """The model of a job on its device; DataError where the folder holds no complete Kosmos-2."""
-    dtype, _ = local.read_precision(job)
-    device = local.choose_device(job)
-    weights = local.find_weights(job)
-    print(f"weights: {weights.folder}, version {weights.version}; {dtype} on {device}", flush=True)
-    local.forbid_tf32()
-    processor = _load_processor(weights.folder)
-    model = load_model(Kosmos2ForConditionalGeneration, weights.folder, dtype, device, name="Kosmos-2")
-    _check(weights.folder, model, processor)
-    return Kosmos2(model, processor, weights.version, max_length)
+    place = find_place(job)
+    processor = _load_processor(place.folder)
+    model = load_model(Kosmos2ForConditionalGeneration, place, name="Kosmos-2")
+    _check(place.folder, model, processor)
+    return Kosmos2(model, processor, place.version, max_length)
 
 
 def _load_processor(folder: Path) -> Any:
@@ -91,23 +85,16 @@ def _load_processor(folder: Path) -> Any:
         return Kosmos2Processor(images, tokenizer)
 
 
-def official_pixels(image: "Image", side: int) -> NDArray[np.float32]:
-    """What the authors show the model of an RGB image: a bicubic square, normalised as CLIP's, (3, side, side)."""
-    square = np.asarray(image.resize((side, side), Resampling.BICUBIC), dtype=np.float32) / 255
-    mean, deviation = np.array([OPENAI_CLIP_MEAN, OPENAI_CLIP_STD], dtype=np.float32)
-    pixels: NDArray[np.float32] = ((square - mean) / deviation).transpose(2, 0, 1)
-    return pixels
+# What the authors show the model of an RGB image, at a side: normalised as CLIP's.
+official_pixels = partial(
+    square_pixels, resampling=Resampling.BICUBIC, mean=OPENAI_CLIP_MEAN, deviation=OPENAI_CLIP_STD
+)
 
 
 def _check(folder: Path, model: Any, processor: Any) -> None:
     """DataError where the processor is another model's: its pixels or its tokens would be wrong without a word."""
     side = model.config.vision_config.image_size
-    ramp = np.arange(60 * 90 * 3, dtype=np.uint32).reshape(60, 90, 3)
-    image = fromarray((ramp * 37 % 256).astype(np.uint8))
-    with loading(folder, "the settings of its image processor can't be used"):
-        pixels = processor.image_processor(image, return_tensors="np")["pixel_values"][0]
-    expected = official_pixels(image, side)
-    if pixels.shape != expected.shape or np.abs(pixels - expected).max() > 1e-5:
+    if not makes_pixels(folder, processor.image_processor, official_pixels, side):
         raise DataError(
             f"{folder}: its image processor makes other pixels than Kosmos-2 was evaluated on, which are those of "
             f"the whole image at {side} x {side}, bicubic, normalised as CLIP's. Get preprocessor_config.json anew, "

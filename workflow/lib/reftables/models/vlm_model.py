@@ -18,7 +18,7 @@ from transformers import (
 from reftables.errors import ConfigError, DataError, preview
 from reftables.models import local
 from reftables.models.job import Job
-from reftables.models.pretrained import load_model, loading
+from reftables.models.pretrained import find_place, load_model, loading
 from reftables.rows import Coordinates
 
 if TYPE_CHECKING:
@@ -160,24 +160,18 @@ def load(
     job: Job, *, max_new_tokens: int, system: str | None, pixels: Mapping[str, int], trust_remote_code: bool
 ) -> ChatModel:
     """The model of a job on its device; DataError where the folder holds none that chats about images."""
-    dtype, _ = local.read_precision(job)
-    device = local.choose_device(job)
-    weights = local.find_weights(job, code=trust_remote_code)
-    print(f"weights: {weights.folder}, version {weights.version}; {dtype} on {device}", flush=True)
+    place = find_place(job, code=trust_remote_code)
     if trust_remote_code:
-        _announce_code(weights.folder)
-    local.forbid_tf32()
-    processor = _load_processor(job, weights.folder, pixels, trust_remote_code)
+        _announce_code(place.folder)
+    processor = _load_processor(job, place.folder, pixels, trust_remote_code)
     model = load_model(
         AutoModelForImageTextToText,
-        weights.folder,
-        dtype,
-        device,
+        place,
         name="a model from image and text to text",
         trust_remote_code=trust_remote_code,
     )
-    stops = _stop_tokens(weights.folder, model, processor.tokenizer)
-    return ChatModel(model, processor, weights.version, stops=stops, max_new_tokens=max_new_tokens, system=system)
+    stops = _stop_tokens(place.folder, model, processor.tokenizer)
+    return ChatModel(model, processor, place.version, stops=stops, max_new_tokens=max_new_tokens, system=system)
 
 
 def _stop_tokens(folder: Path, model: Any, tokenizer: Any) -> list[int]:
