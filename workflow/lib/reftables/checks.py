@@ -12,10 +12,11 @@ from jsonschema.exceptions import ValidationError
 
 from reftables import paths
 from reftables.errors import ConfigError
+from reftables.files import is_unicode
+from reftables.names import CONTROL
 
 # Snakemake takes a name that ends so for the trace of a rule that feeds itself.
 _PERIODIC = re.compile(r"(.+?)\1{19,}$")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _SECRET = re.compile(  # the name of a parameter; `author` and `monkey` are none
     r"(?<![a-z])key|(api|access)[-_]?key|token|secret|signature|(?<![a-z])(sig|auth)(?![a-z])|passw|credential",
     re.IGNORECASE,
@@ -41,7 +42,7 @@ def _check_value(value: object, key: str) -> None:
         for place, part in enumerate(value):
             _check_value(part, f"{key}.{place}")
     elif isinstance(value, str):
-        if "\0" in value or any("\ud800" <= character <= "\udfff" for character in value):
+        if "\0" in value or not is_unicode(value):
             raise ConfigError(f"{key}: the text holds a NUL or half of a surrogate pair, which no file can hold")
     elif isinstance(value, float) and not math.isfinite(value):
         raise ConfigError(f"{key}: {value} is not a number")
@@ -106,7 +107,7 @@ def check_targets(checked: Mapping[str, Any]) -> None:
 
 def _refuse_control(key: str, *texts: Iterable[str]) -> None:
     for text in chain(*texts):
-        if _CONTROL.search(text):
+        if CONTROL.search(text):
             raise ConfigError(f"{key}: {text!r} holds a control character, such as a tab or a line feed")
 
 

@@ -4,7 +4,6 @@ A file without a pin in the config is recorded when it is first fetched and held
 that changes is an error, not another number. The ledger is an output of no rule, so no rerun removes it.
 """
 
-import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,8 +12,8 @@ from typing import NamedTuple
 from reftables.errors import DataError, shown
 from reftables.files import read_lines, write_atomically
 from reftables.locks import acquire, file_lock
+from reftables.names import CONTROL
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 HEADER = "path\tbytes\tsha256\turl"
 
 
@@ -61,7 +60,7 @@ def record(path: Path, target: str, recorded: Recorded) -> None:
     DataError for a path or URL with a control character: in a table it would be a field or a line of its own.
     """
     for text in (target, recorded.url):
-        if _CONTROL.search(text):
+        if CONTROL.search(text):
             raise DataError(f"{path}: no line can carry {shown(text)}. Mend it in the configuration.")
     with locked(path):
         ledger = read_ledger(path) | {target: recorded}

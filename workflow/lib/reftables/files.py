@@ -142,7 +142,7 @@ def read_jsonl(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
             raise DataError(f"{path}: line {number:,} is not JSON: {error}") from error
         if not isinstance(value, dict):
             raise DataError(f"{path}: line {number:,} is not a JSON object")
-        if ("\\ud" in text or "\\uD" in text) and not _is_unicode(value):
+        if ("\\ud" in text or "\\uD" in text) and not is_unicode(value):
             raise DataError(f"{path}: line {number:,} holds half of a surrogate pair, which is no character")
         yield number, value
 
@@ -161,7 +161,8 @@ def _levels(value: object) -> int:
     return levels
 
 
-def _is_unicode(value: object) -> bool:
+def is_unicode(value: object) -> bool:
+    """Whether UTF-8 can hold all texts of a JSON value; half of a surrogate pair, which JSON can carry, it cannot."""
     try:
         dump_json(value).encode()
     except UnicodeEncodeError:

@@ -7,6 +7,7 @@ MOST_PART_BYTES = 240
 MOST_BYTES = 1_000
 
 _PLAIN = re.compile(r"(?:[A-Za-z0-9_-]{1,100}/){0,5}[A-Za-z0-9_-]{1,100}(?:\.[A-Za-z0-9]{1,9})?")
+CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # in a table or a request line, a field or a line of its own
 _DRIVE = re.compile("[A-Za-z]:")
 _STRANGE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\\]")  # control characters, half of a pair, a backslash
 

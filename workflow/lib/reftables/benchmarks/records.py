@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from reftables.errors import DataError, preview, shown
-from reftables.files import TAB
+from reftables.files import TAB, is_unicode
 from reftables.names import unsafe
 
 T = TypeVar("T")
@@ -37,7 +37,7 @@ def field(record: Mapping[str, Any], name: str, kind: type[T], where: str) -> T:
 def text_field(record: Mapping[str, Any], name: str, where: str) -> str:
     """A text that UTF-8 can write: JSON and pickles can hold half of a surrogate pair, which no file can."""
     text = field(record, name, str, where)
-    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+    if not text.isascii() and not is_unicode(text):
         raise DataError(f"{where}: `{name}` holds half of a surrogate pair: {shown(text)}")
     if len(text) > MOST_CHARACTERS:
         raise DataError(f"{where}: `{name}` has {len(text):,} characters, more than {MOST_CHARACTERS:,}")

@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from reftables.errors import ConfigError
-from reftables.files import canonical_json
+from reftables.files import canonical_json, is_unicode
 from reftables.models.job import Job
 
 _LARGEST = sys.float_info.max
@@ -26,9 +26,16 @@ def check_number(
     raise ConfigError(f"{where}: {value!r} is no {'whole number' if whole else 'number'}{allowed}.")
 
 
+def read_count(where: str, value: object, unit: str) -> int:
+    """`value`, which must be a whole number of `unit`s, 1 or more."""
+    if type(value) is not int or value < 1:
+        raise ConfigError(f"{where}: {value!r} is no number of {unit}, 1 or more.")
+    return value
+
+
 def check_text(where: str, value: object) -> None:
     """Refuse what is no text, or holds half of a surrogate pair, which nothing can carry."""
-    if value is None or (isinstance(value, str) and _is_unicode(value)):
+    if value is None or (isinstance(value, str) and is_unicode(value)):
         return
     raise ConfigError(f"{where}: {value!r} is no text. Quote it if it looks like a number or a date.")
 
@@ -37,7 +44,7 @@ def check_json(where: str, value: object) -> None:
     """Refuse what a JSON request cannot carry as it stands: dates, names that are no text, .nan, .inf."""
     try:
         text = canonical_json(value)
-        same = _is_unicode(text) and json.loads(text) == value
+        same = is_unicode(text) and json.loads(text) == value
     except (TypeError, ValueError, RecursionError):
         same = False
     if not same:
@@ -62,16 +69,8 @@ def check_decoding(job: Job) -> None:
 def read_name(job: Job, key: str) -> str:
     """A key of the identity that must be a text with at least one letter."""
     name: Any = job.identity[key]
-    if not isinstance(name, str) or not name or not _is_unicode(name):
+    if not isinstance(name, str) or not name or not is_unicode(name):
         raise ConfigError(
             f"models.{job.model}.identity.{key}: {name!r} is no name. Quote it if it looks like a number."
         )
     return name
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -18,9 +18,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from reftables.errors import ConfigError
 from reftables.files import VERBATIM_PROMPT
 from reftables.models import local
+from reftables.models.checks import read_count
 from reftables.models.job import Job
 from reftables.rows import Prediction, Request, Status, Task
 
@@ -84,10 +84,7 @@ def prompt_text(text: str, job: Job) -> str:
 
 
 def _max_length(job: Job) -> int:
-    length = job.identity.get("max_length", MAX_LENGTH)
-    if type(length) is not int or length < 1:
-        raise ConfigError(f"models.{job.model}.identity.max_length: {length!r} is no number of tokens, 1 or more.")
-    return length
+    return read_count(f"models.{job.model}.identity.max_length", job.identity.get("max_length", MAX_LENGTH), "tokens")
 
 
 class _Prompt(NamedTuple):

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from reftables.errors import ConfigError, DataError
 from reftables.fingerprint import fingerprint
+from reftables.models.checks import read_count
 from reftables.models.job import Job
 from reftables.pictures import PictureError, load_rgb
 from reftables.rows import Prediction, Request, Status
@@ -157,10 +158,7 @@ def forbid_tf32() -> None:
 
 def read_batch_size(job: Job, default: int) -> int:
     """`exec.batch_size`."""
-    size = job.execution.get("batch_size", default)
-    if type(size) is not int or size < 1:
-        raise ConfigError(f"models.{job.model}.exec.batch_size: {size!r} is no number of requests, 1 or more.")
-    return size
+    return read_count(f"models.{job.model}.exec.batch_size", job.execution.get("batch_size", default), "requests")
 
 
 def find_weights(job: Job, *, code: bool = False) -> Weights:

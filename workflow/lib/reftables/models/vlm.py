@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from reftables.errors import ConfigError
 from reftables.models import local
+from reftables.models.checks import read_count
 from reftables.models.job import Job
 from reftables.rows import Prediction, Request, Status, Task
 
@@ -132,10 +133,7 @@ def _decoding(job: Job) -> dict[str, Any]:
 def _count(job: Job, name: str, unit: str, default: int | None) -> int | None:
     if name not in job.identity:
         return default
-    number = job.identity[name]
-    if type(number) is not int or number < 1:
-        raise ConfigError(f"models.{job.model}.identity.{name}: {number!r} is no number of {unit}, 1 or more.")
-    return number
+    return read_count(f"models.{job.model}.identity.{name}", job.identity[name], unit)
 
 
 def _pixels(job: Job) -> dict[str, int]:
