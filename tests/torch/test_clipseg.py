@@ -21,6 +21,7 @@ from reftables.models import clipseg, clipseg_model, local
 from reftables.models.job import Job
 from reftables.rows import AnswerFormat, Notation, Prediction, Request, Status, Task
 from tests.torch import tiny_clipseg
+from tests.torch.noise import draw_requests
 from tests.workflow.conftest import Workspace
 
 pytestmark = pytest.mark.torch
@@ -37,13 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def requests(tmp_path_factory: pytest.TempPathFactory) -> list[Request]:
-    """Every text of every image, images in turn; the images are noise."""
-    at, draw = tmp_path_factory.mktemp("noise"), np.random.default_rng(0)
-    for number, (width, height) in enumerate(SIZES):
-        noise = draw.integers(0, 256, (height, width, 3), dtype=np.uint8)
-        Image.fromarray(noise).save(at / f"{number}.png")
-    pairs = [(number, text) for text in TEXTS for number in range(len(SIZES))]
-    return [Request(id_, str(at / f"{number}.png"), text) for id_, (number, text) in enumerate(pairs)]
+    return draw_requests(tmp_path_factory.mktemp("noise"), SIZES, TEXTS)
 
 
 @pytest.fixture(scope="module")

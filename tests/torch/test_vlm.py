@@ -16,7 +16,8 @@ from reftables.errors import DataError
 from reftables.models import local, openai, vlm_model
 from reftables.rows import Prediction, Request, Status
 from tests.torch import tiny_llava, tiny_qwen
-from tests.torch.chats import MOST, SIZES, draw_requests, load, make_job, predict
+from tests.torch.chats import MOST, SIZES, TEXTS, load, make_job, predict
+from tests.torch.noise import draw_requests
 from tests.workflow.conftest import Workspace
 
 pytestmark = pytest.mark.torch
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.torch
 
 @pytest.fixture(scope="module")
 def requests(tmp_path_factory: pytest.TempPathFactory) -> list[Request]:
-    return draw_requests(tmp_path_factory.mktemp("noise"))
+    return draw_requests(tmp_path_factory.mktemp("noise"), SIZES, TEXTS)
 
 
 @pytest.fixture(scope="module")

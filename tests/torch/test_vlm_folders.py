@@ -18,7 +18,8 @@ from reftables.errors import ConfigError, DataError
 from reftables.models.job import Job
 from reftables.rows import Coordinates, Request
 from tests.torch import tiny_clipseg
-from tests.torch.chats import BOXES, draw_requests, load, make_job, predict
+from tests.torch.chats import BOXES, SIZES, TEXTS, load, make_job, predict
+from tests.torch.noise import draw_requests
 from tests.torch.tiny_kosmos2 import HUB_NAME, fill_hub_cache
 
 pytestmark = pytest.mark.torch
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.torch
 
 @pytest.fixture(scope="module")
 def requests(tmp_path_factory: pytest.TempPathFactory) -> list[Request]:
-    return draw_requests(tmp_path_factory.mktemp("noise"))
+    return draw_requests(tmp_path_factory.mktemp("noise"), SIZES, TEXTS)
 
 
 def test_pixels_of_the_resized_image_need_a_processor_that_says_its_size(qwen_folder: Path, llava_folder: Path) -> None:

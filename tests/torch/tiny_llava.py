@@ -4,14 +4,12 @@ It reads and writes single characters. Weights are drawn wide, so that its answe
 text, and some of them end by themselves.
 """
 
-import string
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from PIL import Image
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
     CLIPImageProcessorPil,
     CLIPVisionConfig,
@@ -19,13 +17,13 @@ from transformers import (
     LlavaConfig,
     LlavaForConditionalGeneration,
     LlavaProcessor,
-    PreTrainedTokenizerFast,
 )
 
 from reftables.rows import Request
+from tests.torch.characters import UNKNOWN, character_tokenizer
 
 SIDE, PATCH = 32, 16
-SPECIALS = ("<pad>", "<s>", "</s>", "<unk>", "<image>")
+SPECIALS = ("<pad>", "<s>", "</s>", UNKNOWN, "<image>")
 # Every message as its images and texts, in their order.
 CHAT_TEMPLATE = (
     "<s>{% for message in messages %}{{ message.role }}: "
@@ -36,19 +34,14 @@ CHAT_TEMPLATE = (
 
 
 def tiny_processor() -> LlavaProcessor:
-    signs = [sign for sign in string.printable if sign == " " or not sign.isspace()]
-    vocabulary = {token: number for number, token in enumerate([*SPECIALS, *signs])}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), behavior="isolated")
-    tokenizer.decoder = decoders.Fuse()
     return LlavaProcessor(
         CLIPImageProcessorPil(size={"shortest_edge": SIDE}, crop_size={"height": SIDE, "width": SIDE}),
-        PreTrainedTokenizerFast(
-            tokenizer_object=tokenizer,
+        character_tokenizer(
+            SPECIALS,
+            " ",
             pad_token="<pad>",
             bos_token="<s>",
             eos_token="</s>",
-            unk_token="<unk>",
             additional_special_tokens=["<image>"],
         ),
         patch_size=PATCH,

@@ -4,14 +4,12 @@ It reads and writes single characters. Weights are drawn wide, so that its answe
 text, and some of them end by themselves.
 """
 
-import string
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from PIL import Image
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
     AutoModelForImageTextToText,
     PreTrainedTokenizerFast,
@@ -23,8 +21,9 @@ from transformers import (
 )
 
 from reftables.rows import Request
+from tests.torch.characters import UNKNOWN, character_tokenizer
 
-PAD, BEGIN, END, UNKNOWN = "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<unk>"
+PAD, BEGIN, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 VISION_BEGIN, VISION_END, IMAGE, VIDEO = "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"
 SPECIALS = (PAD, BEGIN, END, VISION_BEGIN, VISION_END, IMAGE, VIDEO, UNKNOWN)
 CHAT_TEMPLATE = (
@@ -37,16 +36,11 @@ CHAT_TEMPLATE = (
 
 
 def tiny_tokenizer() -> PreTrainedTokenizerFast:
-    signs = [sign for sign in string.printable if sign in " \n" or not sign.isspace()]
-    vocabulary = {token: number for number, token in enumerate([*SPECIALS, *signs])}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("[\\s\\S]"), behavior="isolated")
-    tokenizer.decoder = decoders.Fuse()
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
+    return character_tokenizer(
+        SPECIALS,
+        " \n",
         pad_token=PAD,
         eos_token=END,
-        unk_token=UNKNOWN,
         additional_special_tokens=[BEGIN, VISION_BEGIN, VISION_END, IMAGE, VIDEO],
         chat_template=CHAT_TEMPLATE,
     )
