@@ -8,7 +8,8 @@ and answered with `text` otherwise:
                                         "match": "red mug", "times": 2}]}
 
 `match` is a part of the request's text (absent: all), `times` how often the rule holds (absent: always),
-`after` how many requests it lets pass first, `delay` the seconds before it acts. `do` is one of
+`after` how many requests it lets pass first, `together` how many must have been under way at once before it
+acts (for at most a minute), `delay` the seconds before it acts, unless `release` ends all waits. `do` is one of
 
 - answer: `text`, `finish`, `model`, `refusal`, `blocked` (Gemini's promptFeedback), `reply` (the whole body)
 - status: `status`, `headers`, `body` (JSON); `{authorization}` in it becomes what the key header held
@@ -62,8 +63,8 @@ class Server:
         self.peak = 0  # most requests under way at once
         self._rules = [dict(rule) for rule in rules]
         self._under_way = 0
-        self._lock = threading.Lock()
-        self.closing = threading.Event()
+        self._lock = threading.Condition()
+        self.released = threading.Event()
         self._http = _HTTPServer(("127.0.0.1", port), _Handler)
         self._http.owner = self
         self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
@@ -81,8 +82,12 @@ class Server:
         self._thread.start()
         return self
 
+    def release(self) -> None:
+        """Let go whatever waits, now and from now on."""
+        self.released.set()
+
     def __exit__(self, *_: object) -> None:
-        self.closing.set()
+        self.release()
         self._http.shutdown()
         self._http.server_close()
 
@@ -94,6 +99,8 @@ class Server:
             self._under_way += 1
             self.peak = max(self.peak, self._under_way)
             rule = self._rule(asked.text)
+            self._lock.notify_all()
+            self._lock.wait_for(lambda: self.peak >= rule.get("together", 0), timeout=60)
         try:
             yield rule
         finally:
@@ -142,7 +149,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _act(self, rule: dict[str, Any], body: dict[str, Any]) -> None:
         reply = json.dumps(reply_of(self.path, body, {"text": self.server.owner.text} | rule)).encode()
-        self.server.owner.closing.wait(rule.get("delay", 0))
+        self.server.owner.released.wait(rule.get("delay", 0))
         match rule["do"]:
             case "answer":
                 self._send(200, reply)
@@ -160,7 +167,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self._send(200, reply[: len(reply) // 2], {"Content-Length": str(len(reply))})
                 self.close_connection = True
             case "hang":
-                self.server.owner.closing.wait(rule.get("seconds", 60))
+                self.server.owner.released.wait(rule.get("seconds", 60))
                 self.close_connection = True
             case "reset":
                 # Linger for 0 seconds: closing sends RST instead of FIN.
@@ -177,7 +184,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         self._send(200, b"", {"Content-Length": str(len(content))})
         for byte in content:
-            if self.server.owner.closing.wait(rule["gap"]):
+            if self.server.owner.released.wait(rule["gap"]):
                 break
             self.wfile.write(bytes([byte]))
 
@@ -257,7 +264,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     rules = behaviour.get("rules", [])
     with Server(*rules, text=behaviour.get("text", TEXT), port=args.port) as server:
         print(server.url.rpartition(":")[2], flush=True)
-        server.closing.wait()  # until the process is ended
+        server.released.wait()  # until the process is ended
 
 
 if __name__ == "__main__":

@@ -85,6 +85,7 @@ class SlurmWorkspace(Workspace):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
+        self.cluster = {}
         self.where = (
             *("--workflow-profile", str(REPOSITORY / "profiles" / "slurm")),
             *("--jobs", "4", "--latency-wait", "20", "--max-status-checks-per-second", "0.5"),

@@ -205,16 +205,18 @@ def test_a_killed_master_is_started_again_at_the_cost_of_what_was_under_way(
     assert tables(workspace) == undisturbed
 
 
-def test_a_second_master_in_the_same_folder_refuses(workspace: SlurmWorkspace, server: Server) -> None:
-    prepare(workspace, server)
-    with workspace.start() as first:
-        wait_for(lambda: server.asked, "the first request")
-        second = workspace.run(check=False)
-        assert second.status == 1
-        assert "Directory cannot be locked" in second.output
-        assert first.poll() is None
-    assert first.returncode == 0, workspace.read("run.log")
-    assert len(server.asked) == len(TEXTS)
+def test_a_second_master_in_the_same_folder_refuses(workspace: SlurmWorkspace, slurm: Slurm) -> None:
+    with Server({"do": "answer", "delay": 100}) as server:
+        prepare(workspace, server)
+        with workspace.start() as first:
+            wait_for(lambda: server.asked, "the first request")
+            second = workspace.run(check=False)
+            assert second.status == 1
+            assert "Directory cannot be locked" in second.output
+            assert first.poll() is None
+            server.release()
+        assert first.returncode == 0, workspace.read("run.log")
+        assert len(server.asked) == len(TEXTS)
 
 
 def test_an_interrupt_cancels_the_jobs_and_the_next_run_goes_on(
@@ -236,13 +238,14 @@ def test_a_key_stands_in_no_file_and_no_command_line(workspace: SlurmWorkspace, 
     """Even when everything is logged, and of a job that fails, whose log SLURM keeps."""
     key = "sk-secret-0123456789abcdef"
     refusal = {"do": "status", "status": 400, "match": TEXTS[-1]}
-    with Server({"delay": 0.3} | (refusal if fails else {"do": "answer"})) as server:
+    with Server({"delay": 100} | (refusal if fails else {"do": "answer"})) as server:
         prepare(workspace, server)
         workspace.config["models"]["served"]["exec"]["key_env"] = "SERVED_KEY"
         workspace.more_environment = {"SERVED_KEY": key}
         with workspace.start("--verbose", "--retries", "0") as master:
             wait_for(lambda: server.asked, "the first request")
             shown = subprocess.run(["ps", "axww", "-o", "args"], capture_output=True, text=True, check=True).stdout
+            server.release()
     assert (master.returncode != 0) is fails, workspace.read("run.log")
     assert "reftables.stages.infer" in shown
     assert key not in shown

@@ -95,7 +95,7 @@ def test_a_fault_that_passes_costs_tries_only(rule: dict[str, Any]):
 
 def test_a_server_that_hangs_is_a_time_out_and_is_asked_again():
     with Server({"do": "hang", "times": 1}) as server:
-        predictions = ask(server.url, ["only"], read_timeout=0.4)
+        predictions = ask(server.url, ["only"], read_timeout=1.5)
     assert [p.status for p in predictions] == [Status.OK]
     assert len(server.asked) == 2
 
@@ -118,11 +118,11 @@ def test_the_server_decides_how_long_to_wait():
 
 
 def test_a_wait_that_the_server_asks_for_holds_the_other_threads_too():
-    limited = status(429, headers={"Retry-After": "0.4"}, match="first", times=1)
-    with Server(limited, {"do": "answer", "match": "second", "delay": 0.1}) as server:
+    limited = status(429, headers={"Retry-After": "1"}, match="first", times=1)
+    with Server(limited, {"do": "answer", "match": "second", "delay": 0.5}) as server:
         ask(server.url, ["first", "second", "third"], max_in_flight=2)
     times = {asked.text: asked.time for asked in reversed(server.asked)}  # of the first try
-    assert times["third"] - times["first"] >= 0.4
+    assert times["third"] - times["first"] >= 1
 
 
 def test_gemini_says_how_long_to_wait_in_the_body():
@@ -167,7 +167,7 @@ def test_backoff_doubles_with_each_retry():
 
 
 def test_no_more_requests_than_allowed_are_under_way():
-    with Server({"do": "answer", "delay": 0.1}) as server:
+    with Server({"do": "answer", "delay": 0.1, "together": 3}) as server:
         ask(server.url, [str(n) for n in range(6)], max_in_flight=3)
     assert server.peak == 3
 
@@ -382,7 +382,7 @@ def test_a_stopped_process_ends_at_once_with_its_answers_given(number: int, tmp_
             try:
                 assert client.stdout.readline() == f"{TEXT}\n"
                 client.send_signal(number)
-                client.wait(timeout=5)
+                client.wait(timeout=30)  # what hangs does so for 60 s
             finally:
                 client.kill()
                 server.kill()

@@ -52,7 +52,7 @@ class Leaser:
     """A process that leases one GPU, says which, and keeps it."""
 
     def __init__(self, folder: Path) -> None:
-        script = "import time; from reftables.lease import gpu_lease\nwith gpu_lease(1): time.sleep(60)"
+        script = "import time; from reftables.lease import gpu_lease\nwith gpu_lease(1): time.sleep(600)"
         environment = os.environ | {"PYTHONPATH": str(Path(lease.__file__).parents[1]), "TMPDIR": str(folder)}
         self.process = subprocess.Popen(
             [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
@@ -93,7 +93,7 @@ def test_two_jobs_that_want_both_do_not_wait_for_each_other() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=20)
+        thread.join(timeout=60)
     assert len(done) == 4
 
 

@@ -42,6 +42,8 @@ class Workspace:
         self.snakefile = snakefile
         self.config: dict[str, Any] = {}
         self.where: tuple[str, ...] = ("--cores", "2")  # how snakemake is told where its jobs run
+        # Where SLURM is installed but does not run, its plugin waits ten seconds for it at each start of snakemake.
+        self.cluster = {"SLURM_CONF": os.devnull}
         self.more_environment: dict[str, str] = {}
         self.started: list[subprocess.Popen[bytes]] = []
         folder.mkdir(parents=True, exist_ok=True)
@@ -58,7 +60,7 @@ class Workspace:
 
     @property
     def environment(self) -> dict[str, str]:
-        return os.environ | {"HOME": str(self.folder)} | self.more_environment
+        return os.environ | self.cluster | {"HOME": str(self.folder)} | self.more_environment
 
     def run(self, *arguments: str, targets: tuple[str, ...] = ("results/tables.md",), check: bool = True) -> Run:
         """Call snakemake on `targets`; with `check`, a failed run fails the test and shows its output."""

@@ -129,7 +129,7 @@ def finish(workspace: Workspace, server: Server, undisturbed: dict[str, str]) ->
     assert workspace.stale() == Counter()
 
 
-def wait_until(condition: Any, seconds: float = 60) -> Any:
+def wait_until(condition: Any, seconds: float = 300) -> Any:
     end = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < end, "waited too long"
@@ -182,18 +182,19 @@ def test_a_machine_that_loses_power_costs_what_was_under_way(
 
 
 @pytest.mark.slow
-def test_a_killed_snakemake_whose_worker_lives_on_costs_nothing(
-    asking: Workspace, server: Server, undisturbed: dict[str, str]
-) -> None:
-    with asking.start() as master:
-        wait_until(lambda: len(server.asked) > 2)
-        master.kill()
-    assert asking.workers()
-    refused = asking.run(check=False)
-    assert "Directory cannot be locked" in refused.output
-    asking.run("--unlock")
-    asking.run()
-    assert len(server.asked) == len(TEXTS)
+def test_a_killed_snakemake_whose_worker_lives_on_costs_nothing(asking: Workspace, undisturbed: dict[str, str]) -> None:
+    with Server({"do": "answer", "delay": 500, "after": 2}) as slow:
+        configure(asking, slow)
+        with asking.start() as master:
+            wait_until(lambda: len(slow.asked) > 2)
+            master.kill()
+        assert asking.workers()
+        refused = asking.run(check=False)
+        assert "Directory cannot be locked" in refused.output
+        asking.run("--unlock")
+        slow.release()
+        asking.run()
+        assert len(slow.asked) == len(TEXTS)
     assert tables(asking) == undisturbed
 
 
@@ -203,8 +204,8 @@ def test_worker_after_worker_is_killed_and_the_last_one_ends_the_work(
 ) -> None:
     for _ in range(3):
         asked = len(server.asked)
-        with asking.start():
-            wait_until(lambda before=asked: len(server.asked) >= before + 4)
+        with asking.start() as master:
+            wait_until(lambda before=asked, run=master: len(server.asked) >= before + 4 or run.poll() is not None)
             for worker in asking.workers():
                 worker.kill()
     finish(asking, server, undisturbed)
@@ -323,13 +324,14 @@ def test_a_clock_set_back_in_the_middle_costs_nothing(
 
 
 def test_a_plan_beside_a_run_prints_and_disturbs_nothing(asking: Workspace, undisturbed: dict[str, str]) -> None:
-    with Server({"do": "answer", "delay": 3}) as slow:
+    with Server({"do": "answer", "delay": 500}) as slow:
         configure(asking, slow)
         with asking.start() as master:
             wait_until(lambda: slow.asked or master.poll() is not None)
             plan = asking.run("--nolock", targets=("plan",)).output
             other = asking.run("--nolock", "--config", "run={models: [served]}", targets=("plan",), check=False)
             assert master.poll() is None
+            slow.release()
         assert master.returncode == 0
     assert "served                   mine" in plan
     assert "results/config.json is of another configuration" in other.output

@@ -120,7 +120,7 @@ def test_a_folder_and_a_config_of_other_strange_names_are_submitted_as_they_are(
 @pytest.mark.parametrize("fails", [False, True], ids=["answers", "refuses"])
 def test_a_key_stands_in_no_file_no_output_and_no_command_line(workspace: Workspace, fails: bool) -> None:
     refusal = {"do": "status", "status": 401, "body": {"error": {"message": "no such key: {authorization}"}}}
-    with Server({"delay": 0.3} | (refusal if fails else {"do": "answer"})) as server:
+    with Server({"delay": 500} | (refusal if fails else {"do": "answer"})) as server:
         configure(workspace, server, "data")
         workspace.config["models"]["served"]["exec"]["key_env"] = "SERVED_KEY"
         workspace.more_environment = {"SERVED_KEY": KEY}
@@ -128,6 +128,7 @@ def test_a_key_stands_in_no_file_no_output_and_no_command_line(workspace: Worksp
             while not server.asked and master.poll() is None:
                 time.sleep(0.01)
             shown = subprocess.run(["ps", "axww", "-o", "args"], capture_output=True, text=True, check=True).stdout
+            server.release()
         assert (master.returncode != 0) is fails
         assert server.asked[0].headers["authorization"] == f"Bearer {KEY}"
         if not fails:

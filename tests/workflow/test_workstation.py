@@ -11,7 +11,7 @@ from tests.workflow.material import WORDS, boxes_benchmark, server_model, write_
 from tests.workflow.schedulers import write_command
 
 MODELS = ("first", "second", "third")
-ANSWER_S = 0.7  # so long that jobs which may run together do
+ANSWER_S = 0.7  # so long that a job which may not run beside the others is seen
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def configure(workspace: Workspace, server: Server, **execution: int) -> None:
 def test_no_more_jobs_ask_servers_at_once_than_slots_allow(three: Workspace, slots: int, at_once: int) -> None:
     """Of the four slots that every profile has."""
     three.where = ("--cores", "3")
-    with Server({"do": "answer", "delay": ANSWER_S}) as server:
+    with Server({"do": "answer", "delay": ANSWER_S, "together": at_once}) as server:
         configure(three, server, api_slots=slots)
         three.run()
         assert server.peak == at_once
@@ -62,7 +62,7 @@ def test_jobs_of_the_workstation_profile_share_its_gpus_one_each(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     three.more_environment = {"TMPDIR": str(tmp_path), **environment}
     three.where = ("--workflow-profile", str(REPOSITORY / "profiles" / "workstation"), "--cores", "3")
-    with Server({"do": "answer", "delay": ANSWER_S}) as server:
+    with Server({"do": "answer", "delay": ANSWER_S, "together": 2}) as server:
         configure(three, server, gpu=1)
         three.run()
         assert server.peak == 2
