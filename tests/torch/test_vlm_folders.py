@@ -127,6 +127,19 @@ def test_code_that_is_trusted_and_pinned_is_run_and_said_to_run(
     assert "remote code: remote.py, of " in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("auto_map", [["other/name--tokens.Tokenizer", None], "other/name--tokens.Tokenizer"], ids=type)
+def test_code_of_another_repository_is_found_as_older_tokenizers_name_it(
+    remote: Callable[..., Job], requests: list[Request], tmp_path: Path, auto_map: object
+) -> None:
+    job = remote(trust_remote_code=True)
+    (settings,) = (tmp_path / "hub").glob("*/snapshots/*/tokenizer_config.json")
+    content = json.loads(settings.read_text(encoding="utf-8")) | {"auto_map": auto_map}
+    settings.unlink()  # a link to a file that others share
+    settings.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(DataError, match=r"which no commit pins: other/name--tokens\.Tokenizer\."):
+        predict(requests[:1], job)
+
+
 def test_code_of_another_repository_is_not_run(remote: Callable[..., Job], requests: list[Request]) -> None:
     with pytest.raises(DataError, match=r"code of other repositories, which no commit pins: other/name--remote\."):
         predict(requests[:1], remote("other/name--remote", trust_remote_code=True))

@@ -154,6 +154,12 @@ def test_a_copy_of_the_weights_is_the_path_of_a_folder(folder: Any):
         kosmos2.check(make_job(HUB, weights_folder=folder))
 
 
+def test_a_folder_has_no_copy(tmp_path: Path):
+    job = make_job({"weights": str(tmp_path)}, weights_folder="/copy")
+    with pytest.raises(ConfigError, match=rf"exec\.weights_folder: /copy is no copy of {tmp_path}.* Leave one"):
+        kosmos2.check(job)
+
+
 @pytest.mark.parametrize("size", [0, -1, 2.5, "8", True])
 def test_a_batch_size_is_a_number_of_requests(size: Any):
     with pytest.raises(ConfigError, match=r"models\.k2\.exec\.batch_size: .* is no number of requests, 1 or more"):

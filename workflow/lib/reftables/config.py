@@ -16,7 +16,7 @@ from jsonschema.exceptions import best_match
 from reftables import paths
 from reftables.benchmarks import SOURCES
 from reftables.benchmarks.official import why_custom
-from reftables.checks import check_addresses, check_names, check_targets, check_values, told
+from reftables.config_checks import check_addresses, check_names, check_targets, check_values, told
 from reftables.declared import declared_format
 from reftables.downloads import Download, ImageFolder, read_downloads, read_images
 from reftables.errors import ConfigError

@@ -72,9 +72,13 @@ class Weights(NamedTuple):
 
 def check(job: Job) -> None:
     """ConfigError where a key that these backends share cannot be; no device is looked for, nothing is loaded."""
-    _own_folder(job.identity, job.model)
+    own, copy = _own_folder(job.identity, job.model), _copy_folder(job)
+    if own is not None and copy is not None:
+        raise ConfigError(
+            f"models.{job.model}.exec.weights_folder: {copy} is no copy of {own}, which identity.weights names: "
+            "that is a folder itself. Leave one of the two out."
+        )
     _read_device(job)
-    _copy_folder(job)
 
 
 def answer_files(identity: Mapping[str, Any], *, model: str, benchmark: str, split: str) -> list[str]:

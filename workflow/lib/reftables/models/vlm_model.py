@@ -258,6 +258,6 @@ def _code_names(folder: Path) -> Iterator[str]:
             settings = json.loads(path.read_bytes())
         except ValueError:  # no settings of transformers, whatever it is
             continue
-        names = settings.get("auto_map", {}) if isinstance(settings, dict) else {}
-        for value in names.values():
-            yield from [name for name in (value if isinstance(value, list) else [value]) if name]
+        named = settings.get("auto_map") if isinstance(settings, dict) else None
+        for value in named.values() if isinstance(named, dict) else [named]:  # older tokenizers have a list only
+            yield from [name for name in (value if isinstance(value, list) else [value]) if isinstance(name, str)]
