@@ -24,7 +24,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from reftables.errors import ConfigError, DataError, ReftablesError
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 LONGEST_BACKOFF_S = 60.0
 MOST_BYTES = 16 * 1024 * 1024  # of a reply, unpacked: answers have kilobytes
 _CHUNK = 64 * 1024
+_LOOK_UP_S = 0.5  # a signal that comes just before a wait is noticed only once that ends
 
 _log = logging.getLogger(__name__)
 
@@ -265,7 +266,10 @@ def answer_all(requests: Sequence[Request], job: Job, api: Api, service: Service
     )
     try:
         while threads:
-            prediction = run.done.get()
+            try:
+                prediction = run.done.get(timeout=_LOOK_UP_S)
+            except Empty:
+                continue
             if prediction is None:
                 threads -= 1
             else:
