@@ -9,7 +9,7 @@ and answered with `text` otherwise:
 
 `match` is a part of the request's text (absent: all), `times` how often the rule holds (absent: always),
 `after` how many requests it lets pass first, `together` how many must have been under way at once before it
-acts (for at most a minute), `delay` the seconds before it acts, unless `release` ends all waits. `do` is one of
+acts (for at most a minute), `delay` the seconds before it acts, or until `release`. `do` is one of
 
 - answer: `text`, `finish`, `model`, `refusal`, `blocked` (Gemini's promptFeedback), `reply` (the whole body)
 - status: `status`, `headers`, `body` (JSON); `{authorization}` in it becomes what the key header held
@@ -83,7 +83,7 @@ class Server:
         return self
 
     def release(self) -> None:
-        """Let go whatever waits, now and from now on."""
+        """End every delay and hang, now and from now on."""
         self.released.set()
 
     def __exit__(self, *_: object) -> None:

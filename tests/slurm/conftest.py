@@ -4,13 +4,14 @@ import importlib.util
 import os
 import shutil
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
 
+from tests import waiting
 from tests.conftest import REPOSITORY
 from tests.server import Server
 from tests.workflow.conftest import Workspace
@@ -19,6 +20,8 @@ from tests.workflow.material import boxes_benchmark, server_model, write_annotat
 # Twelve requests, each image with four of them.
 TEXTS = [f"{colour} {thing}" for thing in ("mug", "plate", "chair", "dog") for colour in ("red", "blue", "green")]
 ANSWER_S = 1.0  # so long that there is time for an accident in the middle
+
+wait_for = partial(waiting.wait_for, every_s=0.1)  # what is waited for are mostly commands of the cluster
 
 
 class Slurm:
@@ -54,14 +57,6 @@ def call(*command: str, check: bool = True) -> str:
     if check and done.returncode:
         pytest.fail(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
     return done.stdout
-
-
-def wait_for(condition: Callable[[], object], what: str, seconds: float = 120) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            pytest.fail(f"waited {seconds:.0f} s for {what}")
-        time.sleep(0.1)
 
 
 @pytest.fixture(scope="session")

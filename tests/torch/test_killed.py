@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,11 +15,11 @@ from reftables.manifest import make_manifest, write_manifest
 from reftables.rows import Request
 from reftables.stages import infer
 from tests.conftest import REPOSITORY
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.torch
 
 ENOUGH = 3  # answers stored before the kill
-PATIENCE = 60  # seconds
 
 
 class Stage:
@@ -78,9 +77,7 @@ def test_a_killed_worker_costs_no_stored_answer_and_changes_none(
     asked = requests[:12]
     stage = Stage(tmp_path, restless_folder, asked)  # its answers are long, which leaves time for the kill
     process = stage.start("killed")
-    deadline = time.monotonic() + PATIENCE
-    while len(stage.stored("killed")) < ENOUGH and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_for(lambda: len(stage.stored("killed")) >= ENOUGH or process.poll() is not None, "answers", seconds=60)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     before = stage.stored("killed")

@@ -376,7 +376,7 @@ def test_no_text_makes_the_robust_parser_raise(answer: str, notation: str):
 def test_a_long_loop_of_a_model_takes_linear_time(notation: str, loop: str):
     start = time.process_time()
     score_one(loop * (200_000 // len(loop)), form(notation, "pixels"))
-    assert time.process_time() - start < 10  # a quadratic pattern takes minutes
+    assert time.process_time() - start < 2  # a quadratic pattern takes minutes
 
 
 # Statuses, columns, notes, errors

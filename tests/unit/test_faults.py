@@ -175,7 +175,7 @@ def test_a_server_that_drips_is_a_time_out_and_is_asked_again(image: str) -> Non
     rule = raw(b'{"answer": "' + b" " * 1000, gap=0.05)
     prediction, asked = ask(roborefer, rule, image, retries=1, read_timeout=0.3)
     assert (prediction.status, prediction.finish_reason, asked) == (Status.ERROR, "time-out", 2)
-    assert time.monotonic() - began < 20  # it would drip for 50
+    assert time.monotonic() - began < 5
 
 
 def test_a_slow_reply_within_its_time_is_an_answer(image: str) -> None:

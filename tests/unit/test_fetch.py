@@ -19,6 +19,7 @@ from reftables.errors import DataError
 from reftables.fetch import CHUNK, Expected, Part, Patience, fetch, fetch_bytes, new_session, verify
 from tests.conftest import REPOSITORY
 from tests.server_files import FileServer
+from tests.waiting import wait_for
 
 CONTENT = bytes(range(256)) * 8192  # 2 MiB
 CUT = 92 * CHUNK
@@ -260,9 +261,7 @@ def test_a_killed_process_costs_the_unfinished_part(tmp_path: Path) -> None:
             env={"PYTHONPATH": str(REPOSITORY / "workflow" / "lib")},
             stderr=subprocess.DEVNULL,
         )
-        deadline = time.monotonic() + 30
-        while not (part.exists() and part.stat().st_size >= CUT - CHUNK) and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_for(lambda: part.exists() and part.stat().st_size >= CUT - CHUNK, "the part", seconds=30)
         child.send_signal(signal.SIGKILL)
         child.wait()
         have = part.stat().st_size

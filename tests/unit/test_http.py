@@ -382,7 +382,7 @@ def test_a_stopped_process_ends_at_once_with_its_answers_given(number: int, tmp_
             try:
                 assert client.stdout.readline() == f"{TEXT}\n"
                 client.send_signal(number)
-                client.wait(timeout=30)  # what hangs does so for 60 s
+                client.wait(timeout=5)
             finally:
                 client.kill()
                 server.kill()

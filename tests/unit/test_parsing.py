@@ -111,7 +111,7 @@ def test_a_long_loop_of_a_model_takes_linear_time(text: str):
     start = time.process_time()
     scan_json(text)
     list(answer_candidates(text))
-    assert time.process_time() - start < 10  # a quadratic search takes minutes
+    assert time.process_time() - start < 2  # a quadratic search takes minutes
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from tests.server import Server
+from tests.waiting import wait_for
 from tests.workflow.conftest import Workspace
 from tests.workflow.material import baseline, boxes_benchmark, server_model, write_annotations, write_images
 
@@ -129,18 +130,10 @@ def finish(workspace: Workspace, server: Server, undisturbed: dict[str, str]) ->
     assert workspace.stale() == Counter()
 
 
-def wait_until(condition: Any, seconds: float = 300) -> Any:
-    end = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < end, "waited too long"
-        time.sleep(0.01)
-    return found
-
-
 def kill_worker_at_random(workspace: Workspace, chance: random.Random) -> None:
     """SIGKILL to the process that asks; snakemake sees a failed job."""
     with workspace.start() as master:
-        workers = wait_until(lambda: workspace.workers() or master.poll() is not None)
+        workers = wait_for(lambda: workspace.workers() or master.poll() is not None, "a worker")
         time.sleep(chance.uniform(0, INFER_S + 1))
         for worker in workers if isinstance(workers, list) else []:
             if worker.is_running():
@@ -150,11 +143,11 @@ def kill_worker_at_random(workspace: Workspace, chance: random.Random) -> None:
 def kill_everything_at_random(workspace: Workspace, chance: random.Random) -> None:
     """SIGKILL to snakemake and all its jobs at once, as when a machine loses power."""
     with workspace.start() as master:
-        wait_until(lambda: workspace.workers() or master.poll() is not None)
+        wait_for(lambda: workspace.workers() or master.poll() is not None, "a worker")
         time.sleep(chance.uniform(0, INFER_S + 3))
         if master.poll() is None:
             os.killpg(master.pid, signal.SIGKILL)
-    wait_until(lambda: not workspace.workers())
+    wait_for(lambda: not workspace.workers(), "the workers to end")
     workspace.run("--unlock")
 
 
@@ -186,7 +179,7 @@ def test_a_killed_snakemake_whose_worker_lives_on_costs_nothing(asking: Workspac
     with Server({"do": "answer", "delay": 500, "after": 2}) as slow:
         configure(asking, slow)
         with asking.start() as master:
-            wait_until(lambda: len(slow.asked) > 2)
+            wait_for(lambda: len(slow.asked) > 2, "three requests")
             master.kill()
         assert asking.workers()
         refused = asking.run(check=False)
@@ -205,7 +198,10 @@ def test_worker_after_worker_is_killed_and_the_last_one_ends_the_work(
     for _ in range(3):
         asked = len(server.asked)
         with asking.start() as master:
-            wait_until(lambda before=asked, run=master: len(server.asked) >= before + 4 or run.poll() is not None)
+            wait_for(
+                lambda before=asked, run=master: len(server.asked) >= before + 4 or run.poll() is not None,
+                "four requests",
+            )
             for worker in asking.workers():
                 worker.kill()
     finish(asking, server, undisturbed)
@@ -314,7 +310,7 @@ def test_a_clock_set_back_in_the_middle_costs_nothing(
 ) -> None:
     """What was made before is younger than what is made after; nothing of it is made or asked again."""
     with asking.start() as master:
-        wait_until(lambda: len(server.asked) > 2 or master.poll() is not None)
+        wait_for(lambda: len(server.asked) > 2 or master.poll() is not None, "three requests")
         touch(asking, time.time() + 3600, "data")
     failed = master.returncode != 0
     touch(asking, time.time(), "data", "results")
@@ -327,7 +323,7 @@ def test_a_plan_beside_a_run_prints_and_disturbs_nothing(asking: Workspace, undi
     with Server({"do": "answer", "delay": 500}) as slow:
         configure(asking, slow)
         with asking.start() as master:
-            wait_until(lambda: slow.asked or master.poll() is not None)
+            wait_for(lambda: slow.asked or master.poll() is not None, "a request")
             plan = asking.run("--nolock", targets=("plan",)).output
             other = asking.run("--nolock", "--config", "run={models: [served]}", targets=("plan",), check=False)
             assert master.poll() is None

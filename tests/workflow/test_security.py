@@ -1,13 +1,13 @@
 """Nothing in a config runs as shell code, and no key is left anywhere."""
 
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.server import Server
+from tests.waiting import wait_for
 from tests.workflow.conftest import Workspace
 from tests.workflow.material import WORDS, boxes_benchmark, server_model, write_annotations, write_fairseq, write_images
 from tests.workflow.schedulers import submit_by
@@ -125,8 +125,7 @@ def test_a_key_stands_in_no_file_no_output_and_no_command_line(workspace: Worksp
         workspace.config["models"]["served"]["exec"]["key_env"] = "SERVED_KEY"
         workspace.more_environment = {"SERVED_KEY": KEY}
         with workspace.start("--verbose", "--printshellcmds", "--show-failed-logs") as master:
-            while not server.asked and master.poll() is None:
-                time.sleep(0.01)
+            wait_for(lambda: server.asked or master.poll() is not None, "a request")
             shown = subprocess.run(["ps", "axww", "-o", "args"], capture_output=True, text=True, check=True).stdout
             server.release()
         assert (master.returncode != 0) is fails
