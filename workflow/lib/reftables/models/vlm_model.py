@@ -258,6 +258,14 @@ def _code_names(folder: Path) -> Iterator[str]:
             settings = json.loads(path.read_bytes())
         except ValueError:  # no settings of transformers, whatever it is
             continue
-        named = settings.get("auto_map") if isinstance(settings, dict) else None
-        for value in named.values() if isinstance(named, dict) else [named]:  # older tokenizers have a list only
-            yield from [name for name in (value if isinstance(value, list) else [value]) if isinstance(name, str)]
+        if isinstance(settings, dict):
+            yield from _texts(settings.get("auto_map"))
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Every text in a JSON value: classes stand alone or in lists, as they are or by what they are for."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | dict):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _texts(part)
