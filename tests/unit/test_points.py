@@ -1,4 +1,4 @@
-"""Scoring of points: the case table, the authors' parsers against a slow reference, masks against pictures."""
+"""Scoring of points: the case table, the metrics, the tolerant parser, and any text at all."""
 
 import json
 import os
@@ -14,55 +14,32 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from pycocotools import mask as coco_mask
 
 from reftables.errors import ConfigError, DataError
 from reftables.kosmos import write_answer
-from reftables.rows import AnswerFormat, Coordinates, Notation, Order, Prediction, Status, TruthRow
-from reftables.scoring.mask_runs import MaskRuns, read_counts
-from reftables.scoring.official_points import (
-    AnswerDroppedError,
-    Region,
-    ScriptBrokenError,
-    official_parser,
-    parse_fenced_json,
-    parse_pixel_tuples,
-    parse_tags,
-    parse_unit_tuples,
-)
+from reftables.rows import AnswerFormat, Prediction, Status, TruthRow
 from reftables.scoring.point_parsers import Reading, axes_of, read_answer
 from reftables.scoring.points import score
 from reftables.scoring.scores import Scores
 from tests.conftest import read_cases
+from tests.unit.pointing import (
+    BRACKETS,
+    FORMATS,
+    GEMINI,
+    JSON,
+    KOSMOS,
+    MOLMO,
+    MOLMO2,
+    PIXELS,
+    SIZE_WH,
+    TUPLE_LISTS,
+    TUPLE_TEXTS,
+    UNIT,
+    answer_format,
+    encode,
+)
 
 CASES = read_cases("points")
-SIZE_WH = (640, 480)
-
-
-def answer_format(notation: str, coordinates: str | None = None, order: str = "xy") -> AnswerFormat:
-    return AnswerFormat(
-        notation=Notation(notation),
-        coordinates=Coordinates(coordinates) if coordinates else None,
-        order=Order(order),
-        prompt="plain",
-        grid=32 if notation == "kosmos" else None,
-    )
-
-
-UNIT = answer_format("tuples", "unit")
-PIXELS = answer_format("tuples", "pixels")
-JSON = answer_format("json", "pixels")
-BRACKETS = answer_format("brackets", "pixels")
-MOLMO = answer_format("molmo", "percent")
-MOLMO2 = answer_format("molmo2", "per_mille")
-GEMINI = answer_format("gemini", "per_mille", "yx")
-KOSMOS = answer_format("kosmos")
-FORMATS = [UNIT, PIXELS, JSON, BRACKETS, MOLMO, MOLMO2, GEMINI, KOSMOS]
-
-
-def encode(mask: NDArray[np.bool_]) -> dict[str, Any]:
-    rle = coco_mask.encode(np.asfortranarray(mask, dtype=np.uint8))
-    return {"size": list(mask.shape), "counts": rle["counts"].decode()}
 
 
 def mask_by_rule(rule: str, size_wh: tuple[int, int]) -> NDArray[np.bool_]:
@@ -349,201 +326,6 @@ def test_answers_as_declared_are_not_noted(text: str) -> None:
     assert score_one(text, UNIT).notes == []
 
 
-# The authors' parsers
-
-
-def test_official_parsers_are_chosen_by_notation_and_coordinates() -> None:
-    assert [official_parser(form) for form in (UNIT, PIXELS, JSON, answer_format("json", "per_mille"))] == [
-        parse_unit_tuples,
-        parse_pixel_tuples,
-        parse_pixel_tuples,
-        parse_pixel_tuples,
-    ]
-    assert [official_parser(form) for form in (MOLMO, GEMINI)] == [parse_tags, parse_fenced_json]
-
-
-@pytest.mark.parametrize(
-    ("text", "regions"),
-    [
-        pytest.param("(0.5, 0.25)", [(320, 120, 321, 121)], id="pair"),
-        pytest.param("(1, 0.25)", [(640, 120, 641, 121)], id="one-point-scales-both"),
-        pytest.param("(5,6)", [(5, 6, 6, 7)], id="integers-are-pixels"),
-        pytest.param("(0, 0, 1, 1)", [(0, 0, 640, 480)], id="box-of-integers-is-scaled"),
-        pytest.param("(0.5, 0.5, 0.5, 0.9)", [], id="empty-box"),
-        pytest.param("( 0.5, 0.5) (0.5 , 0.5) (0.5, 0.5 )", [], id="blanks-in-other-places"),
-        pytest.param("(.5, 0.5) (1e-3, 0.5)", [], id="other-numbers"),
-        pytest.param("(1, 2, 3) (4)", [], id="other-lengths"),
-        pytest.param("(+0.5, -.5) (-0.001,+1.)", [(0, 480, 1, 481)], id="signs"),
-    ],
-)
-def test_official_reading_of_tuples_from_unit_models(text: str, regions: list[Region]) -> None:
-    assert parse_unit_tuples(text, *SIZE_WH) == regions
-
-
-@pytest.mark.parametrize(
-    ("text", "regions"),
-    [
-        pytest.param("(5, 6) (1, 2, 3, 4)", [(5, 6, 6, 7), (1, 2, 3, 4)], id="never-scaled"),
-        pytest.param("(1, 2, 1, 9)", [], id="empty-box"),
-    ],
-)
-def test_official_reading_of_tuples_as_pixels(text: str, regions: list[Region]) -> None:
-    assert parse_pixel_tuples(text, *SIZE_WH) == regions
-
-
-@pytest.mark.parametrize(
-    ("text", "points_xy"),
-    [
-        pytest.param('x1="50" y1="25"', [(320, 120)], id="plain"),
-        pytest.param('x1="50"\ny7="25."', [(320, 120)], id="numbers-need-not-agree"),
-        pytest.param('x="50" y="25"', [], id="single-tag"),
-        pytest.param('x1="50"y1="25" x1="+5" y1="5"', [], id="no-blank-or-a-plus"),
-        pytest.param('x1="-0.1" y1="-1"', [(0, -4)], id="cut-towards-zero"),
-    ],
-)
-def test_official_reading_of_molmo_tags(text: str, points_xy: list[tuple[int, int]]) -> None:
-    assert [region[:2] for region in parse_tags(text, *SIZE_WH)] == points_xy
-
-
-@pytest.mark.parametrize(
-    ("text", "points_xy"),
-    [
-        pytest.param('```json\n[{"point": [250, 500]}]\n```', [(320, 120)], id="fenced"),
-        pytest.param('```\n[{"point": [250, 500]}]```', [(320, 120)], id="no-word"),
-        pytest.param('```json \n[{"point": [250, 500]}]\n```', [], id="blank-after-the-word"),
-        pytest.param('```json\r\n[{"point": [250, 500]}]\n```', [], id="carriage-return"),
-        pytest.param('[{"point": [250, 500]}]', [], id="no-fence"),
-        pytest.param('```json\n[{"point": [250, 500]}, {"poi\n```', [], id="invalid"),
-        pytest.param('```\n[]\n```\n```\n[{"point": [250, 500]}]\n```', [], id="first-fence-only"),
-        pytest.param('```\n[{"point_2d": [2, 5]}, {"point": [1]}, {"point": "ab"}, "x", [1]]\n```', [], id="skipped"),
-        pytest.param('```\n[{"point": [-0.5, 999.9]}]\n```', [(639, 0)], id="cut-towards-zero"),
-    ],
-)
-def test_official_reading_of_gemini_points(text: str, points_xy: list[tuple[int, int]]) -> None:
-    assert [region[:2] for region in parse_fenced_json(text, *SIZE_WH)] == points_xy
-
-
-def test_both_scorings_divide_first_and_multiply_then() -> None:
-    # 35 * 700 / 100 is 245 and 205 * 1200 / 1000 is 246, but in floating point the quotients fall short.
-    assert parse_tags('x1="35" y1="0"', 700, 700)[0][0] == 244
-    answer = '```\n[{"point": [0, 205]}]\n```'
-    assert parse_fenced_json(answer, 1200, 800)[0][0] == 245
-    assert read_answer(answer, GEMINI, axes_of(GEMINI), (1200, 800), None).regions[0][0] == 245
-
-
-@pytest.mark.parametrize(
-    ("parse", "text"),
-    [
-        pytest.param(parse_unit_tuples, "(0.9, 0.1, 0.2, 0.3)", id="inverted-in-x"),
-        pytest.param(parse_unit_tuples, "(0.1, 0.9, 0.2, 0.3)", id="inverted-in-y"),
-        pytest.param(parse_unit_tuples, f"({'9' * 5000}, 1)", id="thousands-of-digits"),
-        pytest.param(parse_unit_tuples, f"({'9' * 400}.0, 1)", id="infinite"),
-        pytest.param(parse_pixel_tuples, "(1, 2, 3, 4.0)", id="fractional-box"),
-        pytest.param(parse_pixel_tuples, "(1.5, 2) (9, 9, 1, 1)", id="raises-before-it-breaks"),
-        pytest.param(parse_fenced_json, '```\n{"point": [1, 2]}\n```', id="single-object"),
-        pytest.param(parse_fenced_json, '```\n[{"point": ["1", "2"]}]\n```', id="numbers-as-texts"),
-        pytest.param(parse_fenced_json, "```\n[5]\n```", id="number-as-item"),
-        pytest.param(parse_fenced_json, "```\n5\n```", id="number-alone"),
-        pytest.param(parse_fenced_json, '```\n["a point"]\n```', id="text-that-holds-point"),
-        pytest.param(parse_fenced_json, '```\n[{"point": [NaN, 1]}]\n```', id="nan"),
-        pytest.param(parse_fenced_json, f"```\n{'[' * 100_000}\n```", id="thousands-of-brackets"),
-    ],
-)
-def test_answers_at_which_the_authors_parser_raises(parse: Any, text: str) -> None:
-    with pytest.raises(AnswerDroppedError):
-        parse(text, *SIZE_WH)
-
-
-def test_fractional_pixels_break_the_authors_script() -> None:
-    with pytest.raises(ScriptBrokenError):
-        parse_pixel_tuples("(1, 2) (3.0, 4)", *SIZE_WH)
-
-
-def slow_groups(text: str) -> list[list[str]]:
-    """The number groups of the authors' parser, read character by character."""
-
-    def number_end(start: int) -> int | None:
-        place = start + (text[start : start + 1] in ("+", "-"))
-        first = place
-        while text[place : place + 1].isdecimal():
-            place += 1
-        if place == first:
-            return None
-        place += text[place : place + 1] == "."
-        while text[place : place + 1].isdecimal():
-            place += 1
-        return place
-
-    groups, place = [], 0
-    while place < len(text):
-        if text[place] != "(":
-            place += 1
-            continue
-        words, at = [], place + 1
-        while (end := number_end(at)) is not None:
-            words.append(text[at:end])
-            if text[end : end + 1] == ")":
-                groups.append(words)
-                place = end
-                break
-            if text[end : end + 1] != ",":
-                break
-            at = end + 1
-            while text[at : at + 1].isspace():
-                at += 1
-        place += 1
-    return groups
-
-
-def slow_points(text: str, *, absolute: bool) -> list[tuple[float, float]]:
-    """Every point the authors' parser lists; ValueError where it raises."""
-    width, height = 8, 6
-    points: list[tuple[float, float]] = []
-    for words in slow_groups(text):
-        numbers = [float(word) if "." in word else int(word) for word in words]
-        scaled = [int(n * side) for n, side in zip(numbers, [width, height] * len(numbers), strict=False)]
-        if len(words) == 2:
-            fractional = any("." in word for word in words)
-            points.append(tuple(scaled if fractional and not absolute else numbers))  # type: ignore[arg-type]
-        if len(words) == 4:
-            if absolute and any("." in word for word in words):
-                raise ValueError("numpy refuses a fractional number of pixels")
-            x0, y0, x1, y1 = numbers if absolute else scaled
-            if x1 < x0 or y1 < y0:
-                raise ValueError("numpy refuses a negative number of pixels")
-            points += [(x, y) for y in range(int(y0), int(y1)) for x in range(int(x0), int(x1))]
-    return points
-
-
-TUPLE_TEXTS = st.lists(
-    st.sampled_from(["(", ")", ",", ", ", " ", "-", "+", ".", "0", "1", "5", "0.5", "a", "\n", "(0.25, 0.5)", "(1,2"]),
-    max_size=30,
-).map("".join)
-NUMBERS = st.one_of(st.integers(-2, 9).map(str), st.floats(-1, 2).map(lambda number: f"{number:.2f}"))
-TUPLE_LISTS = st.lists(st.lists(NUMBERS, min_size=1, max_size=5), max_size=4).map(
-    lambda groups: " ".join(f"({', '.join(group)})" for group in groups)
-)
-
-
-@settings(max_examples=100, deadline=None)
-@given(text=st.one_of(TUPLE_TEXTS, TUPLE_LISTS), absolute=st.booleans())
-def test_official_tuples_are_those_of_the_slow_reference(text: str, absolute: bool) -> None:
-    try:
-        expected: object = slow_points(text, absolute=absolute)
-        if absolute and any(
-            not isinstance(number, int) for point in slow_points(text, absolute=True) for number in point
-        ):
-            expected = ScriptBrokenError
-    except ValueError:
-        expected = AnswerDroppedError
-    try:
-        regions = (parse_pixel_tuples if absolute else parse_unit_tuples)(text, 8, 6)
-        found: object = [(x, y) for x0, y0, x1, y1 in regions for y in range(y0, y1) for x in range(x0, x1)]
-    except (AnswerDroppedError, ScriptBrokenError) as error:
-        found = type(error)
-    assert found == expected
-
-
 # Any text
 
 
@@ -596,37 +378,3 @@ def test_every_notation_gives_back_the_points_written_in_it(points: list[tuple[i
     }
     for form, text in spelled.items():
         assert [region[:2] for region in read(text, form).regions] == points
-
-
-# Masks in runs
-
-
-MASKS = st.tuples(
-    st.integers(1, 12), st.integers(1, 12), st.integers(0, 2**32 - 1), st.sampled_from([0.0, 0.2, 0.5, 1.0])
-).map(lambda drawn: np.random.default_rng(drawn[2]).random(drawn[:2]) < drawn[3])
-
-
-@settings(max_examples=60, deadline=None)
-@given(mask=MASKS, boxes=st.lists(st.tuples(*[st.integers(-3, 15)] * 4), min_size=5, max_size=10))
-def test_pixels_of_a_mask_in_a_box_are_those_of_its_picture(
-    mask: NDArray[np.bool_], boxes: list[tuple[int, int, int, int]]
-) -> None:
-    height, width = mask.shape
-    runs = MaskRuns(encode(mask)["counts"], height=height, width=width)
-    inside = [(x, y) for y, x in np.argwhere(mask).tolist()]
-    for x0, y0, x1, y1 in boxes:
-        assert runs.count(x0, y0, x1, y1) == sum(x0 <= x < x1 and y0 <= y < y1 for x, y in inside)
-
-
-@settings(max_examples=50, deadline=None)
-@given(runs=st.lists(st.integers(1, 100_000), min_size=1, max_size=12), starts_inside=st.booleans())
-def test_counts_are_read_as_pycocotools_writes_them(runs: list[int], starts_inside: bool) -> None:
-    runs = [0, *runs] if starts_inside else runs
-    rle = coco_mask.frPyObjects({"size": [1, sum(runs)], "counts": runs}, 1, sum(runs))
-    assert read_counts(rle["counts"].decode()).tolist() == runs
-
-
-def test_runs_that_do_not_fill_the_image_are_an_error() -> None:
-    counts = encode(np.ones((4, 5), dtype=bool))["counts"]
-    with pytest.raises(ValueError, match="the runs of a mask of 5x5 pixels add up to 20"):
-        MaskRuns(counts, height=5, width=5)
