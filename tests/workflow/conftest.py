@@ -75,7 +75,13 @@ class Workspace:
         """Call snakemake and go on at once; what it prints goes to `run.log`. It leads a process group of its own."""
         with (self.folder / "run.log").open("wb") as log:
             master = subprocess.Popen(
-                self.command(*arguments), stdout=log, stderr=log, env=self.environment, start_new_session=True
+                self.command(*arguments),
+                stdout=log,
+                stderr=log,
+                env=self.environment,
+                start_new_session=True,
+                # Ignored, and so inherited, in what a shell runs in the background.
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             )
         self.started.append(master)
         return master
